@@ -1,0 +1,1 @@
+"""The physics, declared: tasks, activations, classical problems."""

@@ -1,0 +1,54 @@
+"""max-SLR: ``g = L exp(nu chi*_eps)/sum_l exp(nu chi*_l)``; at ``nu = oo`` the arg-max."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import sympy as sp
+
+from replica.model import SIGNAL, Array, Sector
+from replica.normals import standard_normal
+from replica.symbolic.tokens import LENGTH, RELEVANT, TokenWeights, index
+
+
+@dataclass(frozen=True)
+class MaxLaw:
+    """Tokens are plain Gaussian; the relevant one is drawn from them and swapped to the front."""
+
+    key: str
+    value: str
+    rho_key: float = 1.0
+    rho_value: float = 1.0
+    strongest: bool = False
+
+    def dimension(self, length: int) -> int:
+        return 2 * length + (0 if self.strongest else 1)
+
+    def teacher_fields(
+        self, uniforms: Array, length: int, values: Mapping[str, float]
+    ) -> dict[str, Array]:
+        normal = standard_normal(uniforms[: 2 * length])
+        key = np.sqrt(self.rho_key) * normal[:length]
+        if self.strongest:
+            chosen = np.argmax(key, axis=0)
+        else:
+            scores = values["nu"] * (key - key.max(axis=0))
+            cumulative = np.cumsum(np.exp(scores), axis=0)
+            threshold = uniforms[2 * length] * cumulative[-1]
+            chosen = np.minimum((cumulative < threshold).sum(axis=0), length - 1)
+        columns = np.arange(key.shape[1])
+        first = key[0].copy()
+        key[0] = key[chosen, columns]
+        key[chosen, columns] = np.where(chosen == 0, key[0], first)
+        return {self.key: key, self.value: np.sqrt(self.rho_value) * normal[length:]}
+
+
+def build(key: Sector, *, strongest: bool = False) -> tuple[MaxLaw, sp.Expr]:
+    """The law and ``log g``; at ``nu = oo`` the weight has no density and is left at 0."""
+    if strongest:
+        return MaxLaw("k", "v", strongest=True), sp.S.Zero
+    i = index("i")
+    weight = TokenWeights(SIGNAL * key.teacher(i), i, RELEVANT)
+    return MaxLaw("k", "v"), sp.log(LENGTH * weight)

@@ -1,0 +1,43 @@
+"""spiked-SLR: ``g = exp(sqrt(nu) chi*_eps - nu rho/2)``, the relevant token is shifted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import sympy as sp
+
+from replica.errors import UsageError
+from replica.model import SIGNAL, Array, Sector
+from replica.normals import standard_normal
+from replica.symbolic.tokens import RELEVANT
+
+
+@dataclass(frozen=True)
+class SpikedLaw:
+    """Tilting ``N(0, rho)`` by ``exp(sqrt(nu) x)`` shifts its mean by ``sqrt(nu) rho``."""
+
+    key: str
+    value: str
+    rho_key: float = 1.0
+    rho_value: float = 1.0
+
+    def dimension(self, length: int) -> int:
+        return 2 * length
+
+    def teacher_fields(
+        self, uniforms: Array, length: int, values: Mapping[str, float]
+    ) -> dict[str, Array]:
+        normal = standard_normal(uniforms)
+        key = np.sqrt(self.rho_key) * normal[:length]
+        key[0] += np.sqrt(values["nu"]) * self.rho_key
+        return {self.key: key, self.value: np.sqrt(self.rho_value) * normal[length:]}
+
+
+def build(key: Sector, *, strongest: bool = False) -> tuple[SpikedLaw, sp.Expr]:
+    """The law and ``log g``."""
+    if strongest:
+        raise UsageError("nu", "inf", "a finite number for spiked data")
+    log_g = sp.sqrt(SIGNAL) * key.teacher(RELEVANT) - SIGNAL * key.rho / 2
+    return SpikedLaw("k", "v"), log_g

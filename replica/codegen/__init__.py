@@ -1,0 +1,1 @@
+"""Printers: one per target, all from the same programs."""

@@ -1,0 +1,72 @@
+"""NumPy source from a program: whole arrays, tokens on axis 0, samples on the last axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy as sp
+
+from replica.codegen.names import mangle
+from replica.errors import UnsupportedNodeError
+from replica.ir.program import Instruction, Program
+from replica.ir.table import BY_NAME
+
+_BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+
+
+def print_numpy(program: Program) -> str:
+    """Source of a function ``program.name(inputs..., L)`` that returns the outputs in order."""
+    arguments = ", ".join([mangle(n) for n, _ in program.inputs] + ["L"])
+    lines = [f"def {program.name}({arguments}):"]
+    for i in program.instructions:
+        lines.append(f"    t{i.id} = {_expression(program, i)}")
+    lines.append("    return (" + "".join(f"t{v}, " for v in program.outputs.values()) + ")")
+    return "\n".join(lines) + "\n"
+
+
+def _expression(program: Program, i: Instruction) -> str:
+    a = [f"t{k}" for k in i.args]
+    if i.op in _BINARY:
+        return f"{a[0]} {_BINARY[i.op]} {a[1]}"
+    if i.op == "const":
+        return repr(float(i.data.evalf(20))) if isinstance(i.data, sp.Expr) else repr(i.data)
+    if i.op == "input":
+        return mangle(i.data)
+    if i.op == "neg":
+        return f"-{a[0]}"
+    if i.op in ("sqrt", "maximum0", "softmax"):
+        return f"{i.op}({a[0]})"
+    if i.op == "call":
+        return f"{BY_NAME[i.data].numpy}({a[0]})"
+    if i.op == "token_sum":
+        return f"{a[0]}.sum(axis=0)"
+    if i.op == "centre":
+        return f"centre({a[0]}, {a[1]})"
+    if i.op == "pick":
+        return f"{a[0]}[0]"
+    if i.op == "row":
+        return f"{a[0]}[:, None, :]"
+    if i.op == "col":
+        return f"{a[0]}[None, :, :]"
+    if i.op == "length":
+        return "float(L)"
+    if i.op == "relevant":
+        return "(arange(L) == 0)[:, None] * 1.0"
+    if i.op == "eye":
+        return "eye(L)[:, :, None]"
+    raise UnsupportedNodeError(i.op)
+
+
+def compile_numpy(program: Program) -> Callable[..., tuple[Any, ...]]:
+    """The generated function, ready to call."""
+    import numpy as np
+
+    from replica.codegen import numpy_runtime
+
+    namespace: dict[str, Any] = {n: getattr(numpy_runtime, n) for n in numpy_runtime.__all__}
+    namespace |= {"arange": np.arange, "eye": np.eye, "abs": np.abs}
+    source = print_numpy(program)
+    exec(compile(source, f"<generated {program.name}>", "exec"), namespace)  # noqa: S102
+    function: Callable[..., tuple[Any, ...]] = namespace[program.name]
+    return function

@@ -1,0 +1,207 @@
+"""The programs that a solver needs, lowered from the derived equations of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+
+from replica.derivation.chain import SaddlePointEquations
+from replica.derivation.reduction import RESIDUAL, STIFFNESS
+from replica.derivation.saddle_point import replace_field
+from replica.ir.lower import lower
+from replica.ir.program import Program, Shape
+from replica.model import LABEL, NOISE, RATIO, SIGMA, Model, Sector
+from replica.symbolic.averages import Expectation, Minimum
+from replica.symbolic.tokens import index, outermost
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Generated pieces by role; ``None`` where a model has no such piece.
+
+    label
+        Label from the teacher's fields and noise.
+    cavity
+        Cavity fields from teacher, noise and overlaps.
+    proximal
+        Objective, gradient and Gauss-Newton direction in the attention displacement.
+    readout
+        Displacement of the eliminated readout field.
+    loss, hessian
+        Loss, its gradient and its Hessian by the local fields.
+    averages
+        Integrands of the conjugates, the loss and the envelope at the minimiser.
+    conjugates, overlaps, free_energy
+        Scalar maps between averages, conjugates and overlaps.
+    risk_averages, risk
+        Integrands of the test error and the test error itself.
+    """
+
+    label: Program
+    cavity: Program
+    proximal: Program | None
+    readout: Program | None
+    loss: Program
+    hessian: Program
+    averages: Program
+    conjugates: Program
+    overlaps: Program
+    free_energy: Program
+    risk_averages: Program
+    risk: Program
+
+
+_AXIS: dict[Any, Shape] = {index("l"): "token", index("j"): "token", index("i"): "token"}
+
+
+def build_programs(equations: SaddlePointEquations, *, stein: bool) -> Programs:
+    """Lower everything; ``stein`` chooses the estimators of smaller error where they exist."""
+    model = equations.model
+    base = _inputs(model)
+    steps = equations.derivation
+    j, i = index("j"), index("i")
+
+    conjugates = dict(equations.conjugates)
+    if stein:
+        conjugates |= equations.stein
+    means, integrands = _split_averages(conjugates)
+    envelope = _envelope(equations)
+    integrands["loss"] = _at_minimiser(_activated(model.loss, model), model)
+    integrands["envelope"] = _at_minimiser(_activated(envelope, model), model)
+    scalar: dict[str, Shape] = {n: s for n, s in base.items() if s == "uniform"}
+    with_means = {**scalar, **{n: "uniform" for n in integrands}}
+
+    f = equations.free_energy
+    (data,) = outermost(f, (Expectation,))
+    free_energy = f.xreplace({data: sp.Symbol("envelope")})
+
+    risk_value = {"test_error": equations.test_error, "noise_floor": equations.noise_floor}
+    risk_means, risk_integrands = _split_averages(risk_value, prefix="risk")
+    risk_integrands = {k: _fresh(e, model) for k, e in risk_integrands.items()}
+
+    proximal = readout = None
+    if equations.eliminated:
+        found = steps["readout eliminated"].conclusion
+        names = {
+            RESIDUAL: _displaced(found["residual"], model),
+            STIFFNESS: _displaced(found["stiffness"], model),
+        }
+        v = model.readout
+        readout = lower(
+            "readout",
+            {v.residual.__name__: _displaced(found[f"f_{v.name}"], model)},
+            base, _AXIS, names,
+        )
+        if model.activation is not None:
+            c = steps["attention field"].conclusion
+            proximal = lower(
+                "proximal",
+                {n: _displaced(c[n], model) for n in ("objective", "gradient", "direction")},
+                base, _AXIS, names,
+            )
+    d = steps["loss derivatives"].conclusion
+    gradients = {n: e for n, e in d.items() if not n.startswith("hessian")}
+    hessians = {n: e for n, e in d.items() if n.startswith("hessian")}
+    return Programs(
+        label=lower("label", {LABEL.name: model.channel}, base, _AXIS),
+        cavity=lower("cavity", equations.cavity, base, _AXIS),
+        proximal=proximal,
+        readout=readout,
+        loss=lower("loss", gradients, base, _AXIS),
+        hessian=lower("hessian", hessians, base, {j: "row", i: "col"}),
+        averages=lower("averages", integrands, base, _AXIS),
+        conjugates=lower(
+            "conjugates", means, {**with_means, **{n: "uniform" for n in conjugates}}
+        ),
+        overlaps=lower("overlaps", equations.overlaps, with_means),
+        free_energy=lower("free_energy", {"free_energy": free_energy}, with_means),
+        risk_averages=lower("risk_averages", risk_integrands, base, _AXIS),
+        risk=lower("risk", risk_means, {**scalar, **{n: "uniform" for n in risk_integrands}}),
+    )
+
+
+def _inputs(model: Model) -> dict[str, Shape]:
+    """Shapes of everything an expression may hold."""
+    shapes: dict[str, Shape] = {LABEL.name: "node", NOISE.name: "node", RATIO.name: "uniform"}
+    for s in model.sectors:
+        for f in (s.field, s.teacher, s.cavity, s.noise, s.residual):
+            shapes[f.__name__] = "token"
+        for x in (s.m, s.q, s.V, s.m_hat, s.q_hat, s.V_hat, s.ridge):
+            shapes[x.name] = "uniform"
+        for x in sp.sympify(s.rho).free_symbols:
+            shapes[x.name] = "uniform"
+    parameters: set[Any] = set()
+    for e in (model.loss, model.channel, model.log_weight):
+        parameters |= {x for x in sp.sympify(e).free_symbols if isinstance(x, sp.Symbol)}
+    if model.activation is not None:
+        a = model.activation
+        expr = a.expression if a.log_weight is None else a.log_weight
+        assert expr is not None
+        parameters |= expr.free_symbols - {a.x}
+    for x in parameters:
+        if not x.is_integer:
+            shapes.setdefault(x.name, "uniform")
+    return shapes
+
+
+def _split_averages(
+    values: Mapping[str, Any], prefix: str = "mean"
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Expressions with each average replaced by a symbol, and the averages' integrands."""
+    symbols: dict[Any, sp.Symbol] = {}
+    integrands: dict[str, Any] = {}
+    replaced = {}
+    for name, expr in values.items():
+        for e in outermost(sp.sympify(expr), (Expectation,)):
+            if e not in symbols:
+                symbols[e] = sp.Symbol(f"{prefix}{len(symbols)}")
+                integrands[symbols[e].name] = e.body
+        replaced[name] = sp.sympify(expr).xreplace(symbols)
+    return replaced, integrands
+
+
+def _envelope(equations: SaddlePointEquations) -> Any:
+    """The objective whose minimum is averaged in the free energy."""
+    (data,) = outermost(equations.free_energy, (Expectation,))
+    (minimum,) = outermost(data.body, (Minimum,))
+    return minimum.objective
+
+
+def _activated(expr: Any, model: Model) -> Any:
+    """``sigma(l)`` replaced by the activation of the attention field."""
+    activation, attention = model.activation, model.attention
+    if activation is None or attention is None:
+        return expr
+    field = attention.field
+    return replace_field(expr, SIGMA, lambda p: activation.at(field, p))
+
+
+def _displace(expr: Any, sectors: tuple[Sector, ...]) -> Any:
+    """Fields written as ``omega + V f``."""
+    for s in sectors:
+        def value(p: Any, s: Sector = s) -> Any:
+            return s.cavity(p) + s.V * s.residual(p)
+
+        expr = replace_field(expr, s.field, value)
+    return expr
+
+
+def _displaced(expr: Any, model: Model) -> Any:
+    attention = model.attention
+    activated = _activated(expr, model)
+    return activated if attention is None else _displace(activated, (attention,))
+
+
+def _at_minimiser(expr: Any, model: Model) -> Any:
+    return _displace(expr, model.sectors)
+
+
+def _fresh(expr: Any, model: Model) -> Any:
+    """Fields of a fresh sample are the cavity fields."""
+    expr = _activated(expr, model)
+    for s in model.sectors:
+        expr = replace_field(expr, s.field, s.cavity)
+    return expr

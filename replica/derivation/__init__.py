@@ -1,0 +1,1 @@
+"""The replica calculation as a graph of checked steps."""

@@ -1,0 +1,116 @@
+"""The whole chain for regularised empirical risk minimisation, and what later stages need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+
+from replica.derivation import free_energy, reduction, replicon, saddle_point
+from replica.derivation.step import Derivation, Step
+from replica.model import Model
+
+
+@dataclass(frozen=True)
+class SaddlePointEquations:
+    """The derived equations of a model: everything code generation reads.
+
+    ``eliminated`` says whether the readout field was eliminated symbolically. ``stein`` holds
+    alternative forms of the conjugates with a smaller sampling error, where they exist.
+    """
+
+    model: Model
+    derivation: Derivation
+
+    @property
+    def free_energy(self) -> Any:
+        return self.derivation["manifold"].conclusion["f"]
+
+    @property
+    def cavity(self) -> Mapping[str, Any]:
+        return self.derivation["cavity fields"].conclusion
+
+    @property
+    def overlaps(self) -> Mapping[str, Any]:
+        return self.derivation["overlap equations"].conclusion
+
+    @property
+    def conjugates(self) -> Mapping[str, Any]:
+        """Reparametrised forms."""
+        return self.derivation["conjugate equations"].conclusion
+
+    @property
+    def stein(self) -> Mapping[str, Any]:
+        found: dict[str, Any] = {}
+        for step in self.derivation:
+            if step.name in ESTIMATORS:
+                found |= step.conclusion
+        return found
+
+    @property
+    def test_error(self) -> Any:
+        return self.derivation["test error"].conclusion["test_error"]
+
+    @property
+    def noise_floor(self) -> Any:
+        return self.derivation["test error"].conclusion["noise_floor"]
+
+    @property
+    def eliminated(self) -> bool:
+        return "readout eliminated" in self.derivation
+
+
+ESTIMATORS = (
+    "response identity",
+    "Stein form of the key's conjugate",
+    "conditioned form of the readout's conjugate",
+)
+
+
+def derive_erm(model: Model) -> SaddlePointEquations:
+    """Derive the saddle-point equations of a model. About one second.
+
+    Raises ``DerivationError`` if a step cannot be carried out (for instance a loss without the
+    parity that makes the manifold stationary).
+    """
+    replicated = free_energy.replicate(model)
+    fourier = free_energy.fourier(model)
+    teacher = free_energy.teacher_overlaps(model)
+    ansatz = free_energy.replica_symmetry(model)
+    integral = free_energy.integrate_weights(model, ansatz)
+    weights = free_energy.no_replicas(model, ansatz, integral)
+    fields = free_energy.local_fields(model)
+    data = free_energy.data_term(model)
+    finite = free_energy.finite_temperature(model, weights, data, ansatz, integral)
+    zero = free_energy.zero_temperature(model, finite, fields)
+    on_manifold = free_energy.manifold(model, zero)
+    cavity = saddle_point.cavity_fields(model, fields)
+    overlaps = saddle_point.overlap_equations(model, on_manifold)
+    conjugates = saddle_point.conjugate_equations(model, on_manifold, cavity)
+    steps: list[Step | None] = [
+        replicated, fourier, teacher, ansatz, integral, weights, fields, data, finite, zero,
+        on_manifold, cavity, overlaps, conjugates,
+        saddle_point.response_identity(model, conjugates, cavity),
+        saddle_point.stein_attention(model, conjugates, cavity),
+        saddle_point.conditioned_readout(model, conjugates, cavity),
+        saddle_point.test_risk(model, cavity),
+    ]
+    readout = reduction.readout_step(model)
+    if readout is not None:
+        steps.append(readout[0])
+        if model.activation is not None:
+            steps.append(reduction.attention_step(model, readout[1]))
+    steps += [reduction.loss_step(model), replicon.replicon_step(model)]
+    kept = tuple(s for s in steps if s is not None)
+    return SaddlePointEquations(model, Derivation(f"ERM, {model.name}", kept))
+
+
+def operation_count(equations: SaddlePointEquations) -> int:
+    """Size of the derived expressions, for reports."""
+    total = 0
+    for step in equations.derivation:
+        for value in step.conclusion.values():
+            total += int(sp.count_ops(value)) if isinstance(value, sp.Expr) else 0
+    return total

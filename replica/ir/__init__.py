@@ -1,0 +1,1 @@
+"""The closed intermediate representation between SymPy and every printer."""

@@ -1,0 +1,206 @@
+"""The model: what a user declares and everything else is derived from.
+
+A model has weight sectors (``k`` and ``v``, or a single ``w``), a loss in the label and the local
+fields, a channel that makes the label from the teacher's fields, and the law of the teacher's
+fields. Expressions are SymPy; token sums are :class:`replica.symbolic.tokens.TokenSum`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import sympy as sp
+from numpy.typing import NDArray
+
+from replica.errors import UsageError
+from replica.symbolic.tokens import TokenWeights, index
+
+Array = NDArray[np.float64]
+
+LABEL = sp.Symbol("y", real=True)
+NOISE = sp.Symbol("xi", real=True)
+NOISE_STD = sp.Symbol("Delta", nonnegative=True)
+RATIO = sp.Symbol("alpha", positive=True)
+SIGNAL = sp.Symbol("nu", nonnegative=True)
+
+
+def token_function(name: str) -> Any:
+    """A real function of a token index."""
+    return sp.Function(name, real=True)
+
+
+SIGMA = token_function("sigma")
+"""The attention weights ``sigma(chi)_l``, left open until an activation is put in."""
+
+
+@dataclass(frozen=True)
+class Sector:
+    """One weight vector, its local field per token, and the teacher direction it should find.
+
+    ``rho`` is the variance of the teacher's entries: a positive number or symbol.
+    """
+
+    name: str
+    field_name: str
+    rho: sp.Expr = sp.S.One
+
+    @property
+    def field(self) -> Any:
+        return token_function(self.field_name)
+
+    @property
+    def teacher(self) -> Any:
+        return token_function(f"{self.field_name}_star")
+
+    @property
+    def cavity(self) -> Any:
+        return token_function(f"omega_{self.name}")
+
+    @property
+    def noise(self) -> Any:
+        return token_function(f"zeta_{self.name}")
+
+    @property
+    def residual(self) -> Any:
+        """``(h - omega)/V`` at the proximal minimiser."""
+        return token_function(f"f_{self.name}")
+
+    def symbol(self, letter: str, **assumptions: Any) -> sp.Symbol:
+        return sp.Symbol(f"{letter}_{self.name}", **(assumptions or {"real": True}))
+
+    @property
+    def m(self) -> sp.Symbol:
+        return self.symbol("m")
+
+    @property
+    def q(self) -> sp.Symbol:
+        return self.symbol("q", positive=True)
+
+    @property
+    def V(self) -> sp.Symbol:
+        return self.symbol("V", positive=True)
+
+    @property
+    def m_hat(self) -> sp.Symbol:
+        return self.symbol("mhat")
+
+    @property
+    def q_hat(self) -> sp.Symbol:
+        return self.symbol("qhat")
+
+    @property
+    def V_hat(self) -> sp.Symbol:
+        return self.symbol("Vhat")
+
+    @property
+    def ridge(self) -> sp.Symbol:
+        return self.symbol("r", positive=True)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """``sigma(chi)_l``: element-wise ``expression``, or normalised with ``log_weight``.
+
+    Exactly one of the two is given, in the token score ``x``. ``defaults`` gives parameter values.
+    """
+
+    name: str
+    x: sp.Symbol
+    expression: sp.Expr | None = None
+    log_weight: sp.Expr | None = None
+    defaults: Mapping[str, float] = field(default_factory=dict)
+    latex_definition: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.expression is None) == (self.log_weight is None):
+            raise UsageError(
+                "activation", self.name, "either an element-wise expression or a log weight"
+            )
+
+    @property
+    def normalised(self) -> bool:
+        return self.log_weight is not None
+
+    def at(self, score: Any, position: Any) -> Any:
+        """``sigma(chi)_position`` with ``score`` the field as a function of the index."""
+        if self.log_weight is None:
+            assert self.expression is not None
+            return self.expression.xreplace({self.x: score(position)})
+        i = index("i")
+        return TokenWeights(self.log_weight.xreplace({self.x: score(i)}), i, position)
+
+
+class DataLaw(Protocol):
+    """How the teacher's local fields are drawn, numerically, with the relevant token first."""
+
+    def dimension(self, length: int) -> int:
+        """Number of uniform variables per sample that :meth:`teacher_fields` takes."""
+        ...
+
+    def teacher_fields(
+        self, uniforms: Array, length: int, values: Mapping[str, float]
+    ) -> dict[str, Array]:
+        """Sector name to teacher field, each of shape ``(length, samples)``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Model:
+    """A learning problem to which the replica method is applied.
+
+    Attributes
+    ----------
+    sectors
+        One or two weight vectors with independent Gaussian teachers.
+    loss
+        In ``y``, the sectors' fields and, where there is attention, ``sigma(l)``.
+    prediction
+        The predictor whose squared error is the test error; ``None`` where ``test_error`` is given.
+    channel
+        The label in the teacher's fields at the relevant token and the noise ``xi ~ N(0, 1)``.
+    log_weight
+        ``log g(epsilon, chi*)`` of the first sector's teacher field, normalised as
+        ``E_N[(1/L) sum_eps g] = c(rho)`` with the constant divided out; 0 for plain Gaussian data.
+    law
+        Draws from that law.
+    test_error
+        ``None`` for the squared error of ``prediction``, otherwise an expression in the order
+        parameters.
+    constants
+        Values of symbols that the model fixes (teacher variance, activation parameters).
+    """
+
+    name: str
+    sectors: tuple[Sector, ...]
+    loss: sp.Expr
+    channel: sp.Expr
+    law: DataLaw
+    log_weight: sp.Expr = sp.S.Zero
+    activation: Activation | None = None
+    prediction: sp.Expr | None = None
+    test_error: sp.Expr | None = None
+    task: str = ""
+    constants: Mapping[str, float] = field(default_factory=dict)
+    sampling_only: bool = False
+    """True where ``log g`` is singular (``nu = oo``), so only reparametrised averages exist."""
+
+    @property
+    def attention(self) -> Sector | None:
+        """The sector whose field enters through the activation."""
+        return self.sectors[0] if self.activation is not None else None
+
+    @property
+    def readout(self) -> Sector:
+        """The sector whose field enters the loss directly."""
+        return self.sectors[-1]
+
+    @property
+    def random_symbols(self) -> tuple[sp.Symbol, ...]:
+        """Names of the fields and symbols that the data average runs over."""
+        names = [LABEL.name, NOISE.name, "sigma"]
+        for s in self.sectors:
+            names += [s.teacher.__name__, s.noise.__name__, s.residual.__name__, s.cavity.__name__]
+        return tuple(sp.Symbol(n) for n in names)

@@ -1,0 +1,1 @@
+"""Symbolic objects that SymPy lacks: token sums, data averages, minima, replica blocks."""

@@ -1,0 +1,81 @@
+"""Numerically stable functions as SymPy functions with their own derivative.
+
+Written through ``exp`` these overflow or cancel; every printer has a stable form of each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy as sp
+
+
+class sigmoid(sp.Function):
+    """``1/(1 + exp(-x))``."""
+
+    nargs = 1
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        x = self.args[0]
+        return sigmoid(x) * sigmoid(-x)
+
+    def _eval_rewrite_as_exp(self, x: Any, **_: Any) -> sp.Expr:
+        return 1 / (1 + sp.exp(-x))
+
+    def _eval_is_positive(self) -> bool | None:
+        return True if self.args[0].is_extended_real else None
+
+    def _eval_evalf(self, prec: int) -> Any:
+        return self._eval_rewrite_as_exp(self.args[0])._eval_evalf(prec)
+
+
+class softplus(sp.Function):
+    """``log(1 + exp(x))``."""
+
+    nargs = 1
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        return sigmoid(self.args[0])
+
+    def _eval_rewrite_as_exp(self, x: Any, **_: Any) -> sp.Expr:
+        return sp.log(1 + sp.exp(x))
+
+    def _eval_is_positive(self) -> bool | None:
+        return True if self.args[0].is_extended_real else None
+
+    def _eval_evalf(self, prec: int) -> Any:
+        return self._eval_rewrite_as_exp(self.args[0])._eval_evalf(prec)
+
+
+class log_softplus(sp.Function):
+    """``log(log(1 + exp(x)))``, which tends to ``x`` for large negative ``x``."""
+
+    nargs = 1
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        return softplus_score(self.args[0])
+
+    def _eval_rewrite_as_exp(self, x: Any, **_: Any) -> sp.Expr:
+        return sp.log(sp.log(1 + sp.exp(x)))
+
+    def _eval_evalf(self, prec: int) -> Any:
+        return self._eval_rewrite_as_exp(self.args[0])._eval_evalf(prec)
+
+
+class softplus_score(sp.Function):
+    """``sigmoid(x)/softplus(x)``, the derivative of ``log softplus``; tends to 1 at -oo."""
+
+    nargs = 1
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        x = self.args[0]
+        return softplus_score(x) * (sigmoid(-x) - softplus_score(x))
+
+    def _eval_rewrite_as_exp(self, x: Any, **_: Any) -> sp.Expr:
+        return 1 / ((1 + sp.exp(-x)) * sp.log(1 + sp.exp(x)))
+
+    def _eval_is_positive(self) -> bool | None:
+        return True if self.args[0].is_extended_real else None
+
+    def _eval_evalf(self, prec: int) -> Any:
+        return self._eval_rewrite_as_exp(self.args[0])._eval_evalf(prec)
