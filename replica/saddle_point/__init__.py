@@ -1,0 +1,1 @@
+"""Saddle points: nodes, proximal minimisation, fixed point, errors, stability."""

@@ -1,0 +1,113 @@
+"""Accelerated fixed-point iteration with feasibility kept at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from replica.model import Array
+
+DEPTH = 6
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """Outcome: the last point, its undamped residual and how it ended.
+
+    ``message`` is empty when converged; otherwise it names a cycle or the lack of convergence.
+    """
+
+    x: Array
+    residual: float
+    converged: bool
+    sweeps: int
+    message: str
+
+
+def relative_residual(x: Array, fx: Array) -> float:
+    """``max |x - F(x)|/max(1, |x|)``."""
+    return float(np.max(np.abs(x - fx) / np.maximum(1.0, np.abs(x))))
+
+
+def iterate(
+    step: Callable[[Array, float], Array],
+    start: Array,
+    feasible: Callable[[Array], bool],
+    tolerance: float,
+    max_sweeps: int,
+) -> Iteration:
+    """Find ``x = F(x)`` by Anderson acceleration.
+
+    Parameters
+    ----------
+    step
+        ``step(x, inner_tolerance)`` evaluates ``F``, undamped.
+    feasible
+        Whether a point may be visited; infeasible proposals are replaced by a damped step.
+    """
+    x = start.copy()
+    points: list[Array] = []
+    images: list[Array] = []
+    residuals: list[float] = []
+    best = np.inf
+    damping = 1.0
+    inner = 1e-4
+    sweeps = 0
+    while sweeps < max_sweeps:
+        fx = step(x, inner)
+        sweeps += 1
+        if not np.all(np.isfinite(fx)):
+            if not points:
+                return Iteration(x, float("inf"), False, sweeps, "the map is not finite")
+            x = 0.5 * (x + points[-1])
+            points, images = points[-1:], images[-1:]
+            continue
+        residual = relative_residual(x, fx)
+        residuals.append(residual)
+        if residual <= tolerance:
+            if inner <= max(1e-2 * tolerance, 1e-11) * 1.0001:
+                return Iteration(x, residual, True, sweeps, "")
+            inner = max(1e-2 * tolerance, 1e-11)  # confirm with accurate minimisers
+            continue
+        inner = float(np.clip(1e-2 * residual, max(1e-2 * tolerance, 1e-11), 1e-4))
+        if residual > 4.0 * best:  # the acceleration went astray: forget its history
+            points, images = [], []
+            damping = max(0.5 * damping, 0.1)
+        best = min(best, residual)
+        points.append(x)
+        images.append(fx)
+        points, images = points[-DEPTH:], images[-DEPTH:]
+        x = _propose(points, images, feasible, damping)
+    return Iteration(x, residuals[-1] if residuals else float("inf"), False, sweeps,
+                     _diagnose(residuals))
+
+
+def _propose(
+    points: list[Array], images: list[Array], feasible: Callable[[Array], bool], damping: float
+) -> Array:
+    scale = np.maximum(0.1, np.abs(images[-1]))
+    if len(points) > 1:
+        gaps = np.array([(f - p) / scale for f, p in zip(images, points, strict=True)])
+        difference = (gaps[1:] - gaps[:-1]).T
+        weights, *_ = np.linalg.lstsq(difference, gaps[-1], rcond=1e-10)
+        moved = images[-1] - np.diff(np.array(images), axis=0).T @ weights
+        back = points[-1] - np.diff(np.array(points), axis=0).T @ weights
+        proposal = damping * moved + (1.0 - damping) * back
+        if feasible(proposal):
+            return np.asarray(proposal)
+    share = damping if len(points) > 1 else 0.7
+    for _ in range(40):
+        proposal = share * images[-1] + (1.0 - share) * points[-1]
+        if feasible(proposal):
+            return np.asarray(proposal)
+        share *= 0.5
+    return points[-1].copy()
+
+
+def _diagnose(residuals: list[float]) -> str:
+    tail = residuals[-10:]
+    if len(tail) == 10 and min(tail) > 0.3 * max(tail):
+        return f"the iteration cycles with residual {max(tail):.1e}"
+    return f"not converged: residual {residuals[-1]:.1e}" if residuals else "no sweep was made"

@@ -1,0 +1,95 @@
+"""Compiled NumPy kernels of a model, called with named inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from replica.codegen.numpy_printer import compile_numpy
+from replica.codegen.programs import Programs
+from replica.ir.program import Program
+from replica.model import Model
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program and its compiled function."""
+
+    program: Program
+    function: Callable[..., tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, program: Program) -> Compiled:
+        return cls(program, compile_numpy(program))
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        return tuple(n for n, _ in self.program.inputs)
+
+    def __call__(self, values: Mapping[str, Any], length: int) -> tuple[Any, ...]:
+        # fields may overflow on the way to a minimum; a bad trial is rejected by its objective
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+            return self.function(*(values[n] for n in self.input_names), length)
+
+    def named(self, values: Mapping[str, Any], length: int) -> dict[str, Any]:
+        return dict(zip(self.program.outputs, self(values, length), strict=True))
+
+
+class Kernels:
+    """The generated pieces of one model, ready to call."""
+
+    def __init__(self, model: Model, programs: Programs) -> None:
+        self.model = model
+        self.programs = programs
+        self.label = Compiled.of(programs.label)
+        self.cavity = Compiled.of(programs.cavity)
+        self.averages = Compiled.of(programs.averages)
+        self.conjugates = Compiled.of(programs.conjugates)
+        self.overlaps = Compiled.of(programs.overlaps)
+        self.free_energy = Compiled.of(programs.free_energy)
+        self.risk_averages = Compiled.of(programs.risk_averages)
+        self.risk = Compiled.of(programs.risk)
+        self._loss = Compiled.of(programs.loss)
+        self._hessian = Compiled.of(programs.hessian)
+        self._proximal = Compiled.of(programs.proximal) if programs.proximal else None
+        self._readout = Compiled.of(programs.readout) if programs.readout else None
+
+    @property
+    def has_proximal(self) -> bool:
+        return self._proximal is not None
+
+    @property
+    def eliminated(self) -> bool:
+        return self._readout is not None
+
+    def proximal(self, inputs: Mapping[str, Any], length: int) -> tuple[Any, Any, Any]:
+        assert self._proximal is not None
+        objective, gradient, direction = self._proximal(inputs, length)
+        shape = inputs[self.model.sectors[0].cavity.__name__].shape
+        return objective, _filled(gradient, shape), _filled(direction, shape)
+
+    def readout(self, inputs: Mapping[str, Any], length: int) -> Any:
+        assert self._readout is not None
+        return self._readout(inputs, length)[0]
+
+    def loss(self, inputs: Mapping[str, Any], length: int) -> tuple[Any, ...]:
+        return self._loss(inputs, length)
+
+    def hessian(self, inputs: Mapping[str, Any], length: int) -> dict[str, Any]:
+        """Blocks by sector names, each of shape ``(nodes, length, length)``."""
+        nodes = inputs[self.model.sectors[0].field_name].shape[-1]
+        named = self._hessian.named(inputs, length)
+        return {
+            n.removeprefix("hessian_"): np.ascontiguousarray(
+                np.broadcast_to(v, (length, length, nodes)).transpose(2, 0, 1)
+            )
+            for n, v in named.items()
+        }
+
+
+def _filled(value: Any, shape: tuple[int, ...]) -> Any:
+    """A writable array of the full shape; generated code may leave constants unbroadcast."""
+    return value if np.shape(value) == shape else np.broadcast_to(value, shape).copy()

@@ -1,0 +1,128 @@
+"""Quasi-random samples of the data law, pooled over independent scrambles.
+
+Node ``n`` depends on the seed, the length and ``n`` alone. Points are scrambled Sobol sequences,
+``2^m`` per scramble, so that the spread over scrambles gives the standard error of any average.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from replica.errors import UsageError
+from replica.model import LABEL, NOISE, Array, Model
+from replica.normals import standard_normal
+
+SCRAMBLES = 8
+MAX_SOBOL_DIMENSION = 21201
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Nodes of one sequence length.
+
+    ``arrays`` maps teacher fields and noises to ``(length, nodes)`` and the label to ``(nodes,)``.
+    Scramble ``s`` holds nodes ``s*per_scramble`` to ``(s+1)*per_scramble``.
+    """
+
+    length: int
+    probability: float
+    per_scramble: int
+    arrays: Mapping[str, Array]
+
+    @property
+    def count(self) -> int:
+        return SCRAMBLES * self.per_scramble
+
+
+@dataclass(frozen=True)
+class NodeSet:
+    """One group per sequence length with its probability."""
+
+    groups: tuple[NodeGroup, ...]
+    seed: int
+
+    @property
+    def count(self) -> int:
+        return sum(g.count for g in self.groups)
+
+
+def make_nodes(
+    model: Model,
+    lengths: Mapping[int, float],
+    count: int,
+    seed: int,
+    values: Mapping[str, float],
+    label: Callable[..., tuple[Any, ...]],
+    label_inputs: tuple[str, ...],
+) -> NodeSet:
+    """Draw the nodes.
+
+    Parameters
+    ----------
+    lengths
+        Length to probability; each length gets its share of the nodes.
+    count
+        Total number of nodes, rounded up per length to ``8 * 2^m``.
+    label, label_inputs
+        The generated channel and the names of its inputs.
+    """
+    groups = []
+    for length, probability in sorted(lengths.items()):
+        share = max(1, math.ceil(count * probability / SCRAMBLES))
+        power = max(3, math.ceil(math.log2(share)))
+        groups.append(
+            _group(model, length, probability, power, seed, values, label, label_inputs)
+        )
+    return NodeSet(tuple(groups), seed)
+
+
+def _group(
+    model: Model,
+    length: int,
+    probability: float,
+    power: int,
+    seed: int,
+    values: Mapping[str, float],
+    label: Callable[..., tuple[Any, ...]],
+    label_inputs: tuple[str, ...],
+) -> NodeGroup:
+    law = model.law.dimension(length)
+    noises = len(model.sectors) * length
+    dimension = law + noises + 1
+    if dimension > MAX_SOBOL_DIMENSION:
+        raise UsageError("length", length, f"at most {MAX_SOBOL_DIMENSION // 4 - 1} tokens")
+    per_scramble = 2**power
+    total = SCRAMBLES * per_scramble
+    arrays: dict[str, Array] = {}
+    for s in model.sectors:
+        arrays[s.teacher.__name__] = np.empty((length, total))
+        arrays[s.noise.__name__] = np.empty((length, total))
+    arrays[NOISE.name] = np.empty(total)
+    for scramble in range(SCRAMBLES):
+        here = slice(scramble * per_scramble, (scramble + 1) * per_scramble)
+        u = sobol_points(dimension, power, (seed, length, scramble))
+        teachers = model.law.teacher_fields(u[:law], length, values)
+        normal = standard_normal(u[law:])
+        for k, s in enumerate(model.sectors):
+            arrays[s.teacher.__name__][:, here] = teachers[s.name]
+            arrays[s.noise.__name__][:, here] = normal[k * length : (k + 1) * length]
+        arrays[NOISE.name][here] = normal[noises]
+    inputs = [arrays.get(n, values.get(n)) for n in label_inputs]
+    arrays[LABEL.name] = np.broadcast_to(label(*inputs, length)[0], (total,)).copy()
+    return NodeGroup(length, probability, per_scramble, arrays)
+
+
+def sobol_points(dimension: int, power: int, key: tuple[int, ...]) -> Array:
+    """``(dimension, 2^power)`` scrambled Sobol points strictly inside (0, 1)."""
+    from scipy.stats import qmc
+
+    rng = np.random.default_rng(np.random.SeedSequence(key))
+    points = qmc.Sobol(dimension, scramble=True, rng=rng).random_base2(power)
+    tiny = 2.0**-54
+    inside: Array = np.clip(np.ascontiguousarray(points.T), tiny, 1.0 - 2.0**-53)
+    return inside

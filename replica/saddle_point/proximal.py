@@ -1,0 +1,208 @@
+"""Batched proximal minimisation in NumPy, one block of nodes at a time.
+
+Variables are displacements ``f = (h - omega)/V``. Where the readout is eliminated the objective
+lives on the attention field: Levenberg-damped Gauss-Newton with its rank-one curvature, then
+Newton's method on the nodes that are still moving. Otherwise damped Newton on all fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from replica.model import Array
+from replica.saddle_point.kernels import Kernels
+
+GAUSS_NEWTON_STEPS = 12
+MAX_STEPS = 80
+NEWTON_LENGTH_LIMIT = 16
+DISTINCT = 1e-3
+"""Relative distance beyond which two minima count as different arguments."""
+
+
+@dataclass
+class Minimum:
+    """Best displacement per node, its objective, and the worst gradient left."""
+
+    displacement: Array
+    objective: Array
+    gradient: Array
+
+
+def take(arrays: Mapping[str, Any], chosen: Any) -> dict[str, Any]:
+    """Select nodes in every array; uniform values pass through."""
+    return {
+        k: (v[..., chosen] if isinstance(v, np.ndarray) and v.ndim else v)
+        for k, v in arrays.items()
+    }
+
+
+def minimise_attention(
+    kernels: Kernels, inputs: Mapping[str, Any], start: Array, tolerance: float, length: int
+) -> Minimum:
+    """Local minimum of the reduced objective from ``start``, shape ``(length, nodes)``."""
+    sector = kernels.model.sectors[0]
+    name, V = sector.residual.__name__, float(inputs[sector.V.name])
+    best = start.copy()
+    objective, gradient, direction = kernels.proximal({**inputs, name: best}, length)
+    norm = _size(gradient, best)
+    damping = np.zeros(best.shape[1])
+    active = np.flatnonzero(norm > tolerance)
+    here = take(inputs, active)
+    for step in range(MAX_STEPS):
+        if active.size == 0:
+            break
+        d, g, u = best[:, active], gradient[:, active], direction[:, active]
+        lam = damping[active]
+        if step < GAUSS_NEWTON_STEPS or length > NEWTON_LENGTH_LIMIT:
+            scale = V / (1.0 + lam * V)
+            inner = (u * g).sum(axis=0) / (1.0 + scale * (u * u).sum(axis=0))
+            move = -scale * (g - scale * u * inner)
+        else:
+            move = _newton_move(kernels, {**here, name: d}, g, lam, length)
+        trial = d + move / V
+        new_objective, new_gradient, new_direction = kernels.proximal(
+            {**here, name: trial}, length
+        )
+        old = objective[active]
+        new_norm = _size(new_gradient, trial)
+        slack = 1e-14 * (1.0 + np.abs(old))
+        better = (new_objective < old - slack) | (
+            (new_objective <= old + slack) & (new_norm <= norm[active])
+        )
+        good = active[better]
+        best[:, good] = trial[:, better]
+        objective[good] = new_objective[better]
+        gradient[:, good] = new_gradient[:, better]
+        direction[:, good] = new_direction[:, better]
+        norm[good] = new_norm[better]
+        damping[active] = np.where(
+            better, np.where(lam < 1e-3 / V, 0.0, 0.2 * lam), np.maximum(5.0 * lam, 1.0 / V)
+        )
+        stuck = ~better & (np.abs(trial - d).max(axis=0) < 1e-15 * (1.0 + np.abs(d).max(axis=0)))
+        keep = (norm[active] > tolerance) & ~stuck
+        if not keep.all():
+            active = active[keep]
+            here = take(inputs, active)
+    return Minimum(best, objective, norm)
+
+
+def _size(gradient: Array, at: Array) -> Array:
+    """Largest gradient entry, relative to the displacement's size."""
+    result: Array = np.abs(gradient).max(axis=0) / (1.0 + np.abs(at).max(axis=0))
+    return result
+
+
+def _newton_move(
+    kernels: Kernels, inputs: Mapping[str, Any], gradient: Array, damping: Array, length: int
+) -> Array:
+    """Newton step in the attention field: Schur complement of the joint Hessian."""
+    model = kernels.model
+    k, v = model.sectors[0], model.readout
+    V_k, V_v = inputs[k.V.name], inputs[v.V.name]
+    chi = inputs[k.cavity.__name__] + V_k * inputs[k.residual.__name__]
+    z = inputs[v.cavity.__name__] + V_v * kernels.readout(inputs, length)
+    blocks = kernels.hessian({**inputs, k.field_name: chi, v.field_name: z}, length)
+    eye = np.eye(length)
+    kk, kv, vv = blocks[k.name + k.name], blocks[k.name + v.name], blocks[v.name + v.name]
+    kk = kk + eye / V_k + damping[:, None, None] * eye
+    vv = vv + eye / V_v
+    schur = kk - kv @ np.linalg.solve(vv, kv.transpose(0, 2, 1))
+    # a saddle or maximum in some direction: use the absolute curvature there
+    eigenvalues, vectors = np.linalg.eigh(schur)
+    curvature = np.maximum(np.abs(eigenvalues), 1e-3 / V_k)
+    rotated = np.einsum("nij,in->nj", vectors, gradient)
+    move: Array = -np.einsum("nij,nj->in", vectors, rotated / curvature)
+    return move
+
+
+def minimise_fields(
+    kernels: Kernels, inputs: Mapping[str, Any], start: Array, tolerance: float, length: int
+) -> Minimum:
+    """Local minimum over all fields, ``start`` of shape ``(sectors*length, nodes)``."""
+    sectors = kernels.model.sectors
+    V = np.concatenate([np.full(length, float(inputs[s.V.name])) for s in sectors])
+
+    def evaluate(d: Array, at: Mapping[str, Any]) -> tuple[Array, Array, dict[str, Any]]:
+        fields = {
+            s.field_name: at[s.cavity.__name__] + V[i * length] * d[i * length : (i + 1) * length]
+            for i, s in enumerate(sectors)
+        }
+        loss, *slopes = kernels.loss({**at, **fields}, length)
+        objective = loss + 0.5 * (V[:, None] * d * d).sum(axis=0)
+        gradient = np.concatenate([np.broadcast_to(g, (length, d.shape[1])) for g in slopes]) + d
+        return objective, gradient, fields
+
+    best = start.copy()
+    objective, gradient, _ = evaluate(best, inputs)
+    norm = _size(gradient, best)
+    damping = np.zeros(best.shape[1])
+    active = np.flatnonzero(norm > tolerance)
+    for _ in range(MAX_STEPS):
+        if active.size == 0:
+            break
+        here = take(inputs, active)
+        d, g, lam = best[:, active], gradient[:, active], damping[active]
+        _, _, fields = evaluate(d, here)
+        blocks = kernels.hessian({**here, **fields}, length)
+        full = np.block([[blocks[a.name + b.name] for b in sectors] for a in sectors])
+        full = full + np.diag(1.0 / V) + lam[:, None, None] * np.eye(len(V))
+        eigenvalues, vectors = np.linalg.eigh(0.5 * (full + full.transpose(0, 2, 1)))
+        curvature = np.maximum(np.abs(eigenvalues), 1e-3 / V.max())
+        rotated = np.einsum("nij,in->nj", vectors, g)
+        move = -np.einsum("nij,nj->in", vectors, rotated / curvature)
+        trial = d + move / V[:, None]
+        new_objective, new_gradient, _ = evaluate(trial, here)
+        new_norm = _size(new_gradient, trial)
+        slack = 1e-14 * (1.0 + np.abs(objective[active]))
+        better = (new_objective < objective[active] - slack) | (
+            (new_objective <= objective[active] + slack) & (new_norm <= norm[active])
+        )
+        good = active[better]
+        best[:, good] = trial[:, better]
+        objective[good] = new_objective[better]
+        gradient[:, good] = new_gradient[:, better]
+        norm[good] = new_norm[better]
+        damping[active] = np.where(
+            better, np.where(lam < 1e-3, 0.0, 0.2 * lam), np.maximum(5.0 * lam, 1.0)
+        )
+        stuck = ~better & (np.abs(trial - d).max(axis=0) < 1e-15 * (1.0 + np.abs(d).max(axis=0)))
+        active = active[(norm[active] > tolerance) & ~stuck]
+    return Minimum(best, objective, norm)
+
+
+def starting_points(inputs: Mapping[str, Any], kernels: Kernels, length: int) -> list[Array]:
+    """Displacements to start the global search from.
+
+    The cavity field itself; each token (at most six, those with the largest readout) raised or
+    lowered by what the label's residual can pay for; all tokens along the readout's cavity field.
+    """
+    model = kernels.model
+    k, v = model.sectors[0], model.readout
+    omega, w = inputs[k.cavity.__name__], inputs[v.cavity.__name__]
+    V = float(inputs[k.V.name])
+    y = inputs["y"]
+    reach = np.sqrt(V) * (1.0 + np.abs(y) + np.abs(w).max(axis=0)) / V
+    starts = [np.zeros_like(omega)]
+    if length == 1 and model.activation is not None and model.activation.normalised:
+        return starts
+    columns = np.arange(omega.shape[1])
+    order = np.argsort(-np.abs(w), axis=0)
+    for rank in range(min(length, 6)):
+        for sign in (1.0, -1.0):
+            d = np.zeros_like(omega)
+            d[order[rank], columns] = sign * reach
+            starts.append(d)
+    along = w / np.sqrt((w * w).sum(axis=0) + 1e-300)
+    starts += [along * reach, -along * reach]
+    return starts
+
+
+def distinct(a: Array, b: Array) -> Array:
+    """Where two displacements differ as arguments."""
+    gap = np.abs(a - b).max(axis=0)
+    result: Array = gap > DISTINCT * (1.0 + np.abs(a).max(axis=0))
+    return result

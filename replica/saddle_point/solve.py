@@ -1,0 +1,287 @@
+"""Solve the saddle-point equations of a model on pooled nodes, with errors and stability."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from replica.codegen.programs import build_programs
+from replica.derivation.chain import SaddlePointEquations
+from replica.errors import UsageError
+from replica.model import RATIO, Array
+from replica.saddle_point import fixed_point
+from replica.saddle_point.kernels import Kernels
+from replica.saddle_point.nodes import SCRAMBLES, NodeSet, make_nodes
+from replica.saddle_point.solution import Solution
+from replica.saddle_point.stability import replicon
+from replica.saddle_point.sweep import Averages, NumpyEngine
+
+MAX_SWEEPS = 300
+MAX_SEARCHES = 6
+RESPONSE_STEP = 1e-5
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """How to solve. ``estimator`` is ``"stein"`` or ``"reparametrised"``."""
+
+    nodes: int = 2**15
+    tolerance: float = 1e-8
+    start: str = "informed"
+    backend: str = "auto"
+    estimator: str = "stein"
+    seed: int = 0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 64 <= self.nodes <= 2**26:
+            raise UsageError("nodes", self.nodes, "64 to 2^26")
+        if not 1e-13 < self.tolerance < 1e-2:
+            raise UsageError("tolerance", self.tolerance, "between 1e-13 and 1e-2")
+        if self.start not in ("informed", "uninformed"):
+            raise UsageError("start", self.start, "informed, uninformed")
+        if self.estimator not in ("stein", "reparametrised"):
+            raise UsageError("estimator", self.estimator, "stein, reparametrised")
+        if self.backend not in ("auto", "numpy"):
+            raise UsageError("backend", self.backend, "auto, numpy")
+
+
+class SaddlePointProblem:
+    """A model at fixed parameters and nodes: the map whose fixed point is the saddle.
+
+    ``values`` gives every parameter of the model but ``alpha`` (``nu``, ``Delta``, ridge
+    strengths ``r_k``...), by the names of their symbols.
+    """
+
+    def __init__(
+        self,
+        equations: SaddlePointEquations,
+        values: Mapping[str, float],
+        lengths: Mapping[int, float],
+        options: SolverOptions,
+    ) -> None:
+        self.equations = equations
+        self.model = equations.model
+        self.options = options
+        self.values = {**self.model.constants, **values}
+        programs = build_programs(equations, stein=options.estimator == "stein")
+        self.kernels = Kernels(self.model, programs)
+        self.nodes: NodeSet = make_nodes(
+            self.model, lengths, options.nodes, options.seed, self.values,
+            self.kernels.label.function, self.kernels.label.input_names,
+        )
+        self.engine = NumpyEngine(self.kernels, self.nodes, options.threads)
+        self.sectors = self.model.sectors
+        symbols = {sp.Symbol(n): v for n, v in self.values.items()}
+        self.rho = np.array([
+            float(sp.sympify(s.rho).subs({x: symbols[sp.Symbol(x.name)]
+                                          for x in sp.sympify(s.rho).free_symbols}))
+            for s in self.sectors
+        ])
+        self.names = [x.name for s in self.sectors for x in (s.m, s.q, s.V)]
+        self.hat_names = [x.name for s in self.sectors for x in (s.m_hat, s.q_hat, s.V_hat)]
+
+    # -- the map ---------------------------------------------------------------------------------
+
+    def uniform(self, x: Array, alpha: float) -> dict[str, float]:
+        """All uniform values at a point, kept where the cavity fields exist."""
+        at = dict(zip(self.names, (float(v) for v in x), strict=True))
+        for s, rho in zip(self.sectors, self.rho, strict=True):
+            floor = at[s.m.name] ** 2 / rho
+            at[s.q.name] = max(at[s.q.name], floor * (1 + 1e-13) + 1e-300)
+        return {**self.values, **at, RATIO.name: alpha}
+
+    def hats(self, means: Mapping[str, float], at: Mapping[str, float]) -> dict[str, float]:
+        """Conjugates from data averages; ``Vhat`` may use ``mhat``, so it comes second."""
+        known = {**at, **means, **{n: 0.0 for n in self.hat_names}}
+        first = self.kernels.conjugates.named(known, 0)
+        known |= {s.m_hat.name: first[s.m_hat.name] for s in self.sectors}
+        second = self.kernels.conjugates.named(known, 0)
+        return {n: float(second[n]) for n in self.hat_names}
+
+    def overlaps(self, hats: Mapping[str, float], at: Mapping[str, float]) -> Array:
+        found = self.kernels.overlaps.named({**at, **hats}, 0)
+        return np.array([float(found[n]) for n in self.names])
+
+    def feasible(self, x: Array) -> bool:
+        """``V > 0`` and ``m^2 <= q rho`` in every sector."""
+        for (m, q, V), rho in zip(x.reshape(-1, 3), self.rho, strict=True):
+            if not (V > 0 and q >= 0 and m * m <= q * rho * (1 + 1e-9)):
+                return False
+        return bool(np.all(np.isfinite(x)))
+
+    def start_point(self, alpha: float) -> Array:
+        point = []
+        for s, rho in zip(self.sectors, self.rho, strict=True):
+            r = self.values[s.ridge.name]
+            overlap = 0.7 if self.options.start == "informed" else 0.02
+            q = 0.8 if self.options.start == "informed" else 0.2
+            point += [overlap * rho, q * rho, 1.0 / (r + alpha / (1.0 + alpha / (1.0 + r)))]
+        return np.array(point)
+
+    # -- solving ---------------------------------------------------------------------------------
+
+    def solve(self, alpha: float, start: Array | None = None) -> Solution:
+        """The saddle point at one sample ratio, from ``start`` or the option's start."""
+        clock = time.perf_counter()
+        x = self.start_point(alpha) if start is None else start
+        sweeps = 0
+        messages: list[str] = []
+        last: Averages | None = None
+
+        def step(point: Array, inner: float) -> Array:
+            nonlocal last
+            at = self.uniform(point, alpha)
+            last = self.engine.sweep(at, inner)
+            return self.overlaps(self.hats(last.pooled(), at), at)
+
+        tolerance = self.options.tolerance
+        # the displacements belong to other overlaps: choose the global minimum before tracking
+        self.engine.sweep(self.uniform(x, alpha), 1e-4, search=True)
+        found = fixed_point.iterate(step, x, self.feasible, 1e-3, 60)
+        sweeps += found.sweeps + 1
+        competing = 0.0
+        for _ in range(MAX_SEARCHES):
+            averages = self.engine.sweep(
+                self.uniform(found.x, alpha), max(1e-2 * tolerance, 1e-11), search=True
+            )
+            competing = averages.competing
+            found = fixed_point.iterate(step, found.x, self.feasible, tolerance, MAX_SWEEPS)
+            sweeps += found.sweeps + 1
+            if averages.moved == 0.0 and found.converged:
+                break
+        if not found.converged:
+            messages.append(found.message)
+        if last is not None and last.worst_gradient > 1e-6:
+            messages.append(f"proximal gradient up to {last.worst_gradient:.1e} left")
+        return self._finish(found, alpha, sweeps, competing, messages, clock)
+
+    def _finish(
+        self,
+        found: fixed_point.Iteration,
+        alpha: float,
+        sweeps: int,
+        competing: float,
+        messages: list[str],
+        clock: float,
+    ) -> Solution:
+        inner = max(1e-2 * self.options.tolerance, 1e-11)
+        at = self.uniform(found.x, alpha)
+        averages = self.engine.sweep(at, inner)
+        means = averages.pooled()
+        hats = self.hats(means, at)
+        image = self.overlaps(hats, at)
+        residual = fixed_point.relative_residual(found.x, image)
+        risk = self.kernels.risk.named({**at, **means}, 0)
+        test_error, floor = float(risk["test_error"]), float(risk["noise_floor"])
+        energy = float(self.kernels.free_energy.named({**at, **means, **hats}, 0)["free_energy"])
+        penalty = sum(
+            0.5 * at[s.ridge.name] * found.x[3 * i + 1] for i, s in enumerate(self.sectors)
+        )
+        stability = replicon(self.engine, at)
+        errors = self._standard_errors(found.x, alpha, averages, inner)
+        errors["replicon"] = stability.standard_error if stability else None
+        feasible = self.feasible(found.x)
+        return Solution(
+            order_parameters=dict(zip(self.names, map(float, found.x), strict=True)),
+            conjugates=hats,
+            standard_errors=errors,
+            test_error=test_error,
+            excess_risk=test_error - floor,
+            train_loss=float(alpha * means["loss"] + penalty),
+            free_energy=energy,
+            residual=residual,
+            converged=bool(found.converged and feasible
+                           and residual <= 10 * self.options.tolerance),
+            feasible=feasible,
+            sweeps=sweeps,
+            replicon=stability.radius if stability else None,
+            stable=stability.radius < 1 if stability else None,
+            competing_minima=competing,
+            nodes=self.nodes.count,
+            seed=self.options.seed,
+            backend=self.engine.name,
+            seconds=time.perf_counter() - clock,
+            estimator=self.options.estimator,
+            envelope=means["envelope"],
+            messages=tuple(messages),
+        )
+
+    def _standard_errors(
+        self, x: Array, alpha: float, averages: Averages, inner: float
+    ) -> dict[str, Any]:
+        """Linear response of the saddle point to the spread over scrambles.
+
+        ``delta x = (1 - F')^{-1} (F_s(x) - F(x))`` with the Jacobian ``F'`` by finite differences
+        on the pooled nodes.
+        """
+
+        def outputs(means: Mapping[str, float], at: Mapping[str, float]) -> Array:
+            hats = self.hats(means, at)
+            risk = float(self.kernels.risk.named({**at, **means}, 0)["test_error"])
+            loss = alpha * means["loss"] + sum(
+                0.5 * at[s.ridge.name] * at[s.q.name] for s in self.sectors
+            )
+            return np.concatenate([
+                self.overlaps(hats, at), [hats[n] for n in self.hat_names], [risk, loss]
+            ])
+
+        at = self.uniform(x, alpha)
+        base = outputs(averages.pooled(), at)
+        spread = np.array([
+            outputs({n: float(v[s]) for n, v in averages.per_scramble.items()}, at) - base
+            for s in range(SCRAMBLES)
+        ])
+        saved = [s.copy() for s in self.engine.state]
+        columns = []
+        for i in range(len(x)):
+            moved = x.copy()
+            sign = -1.0 if i % 3 == 0 and x[i] > 0 else 1.0  # towards smaller |m|: feasible
+            moved[i] += sign * RESPONSE_STEP * max(0.1, abs(x[i]))
+            there = self.uniform(moved, alpha)
+            image = outputs(self.engine.sweep(there, inner).pooled(), there)
+            columns.append((image - base) / (moved[i] - x[i]))
+            for state, kept in zip(self.engine.state, saved, strict=True):
+                state[...] = kept
+        slope = np.array(columns).T
+        size = len(x)
+        try:
+            shifts = np.linalg.solve(np.eye(size) - slope[:size], spread[:, :size].T)
+        except np.linalg.LinAlgError:
+            shifts = np.full((size, SCRAMBLES), np.nan)
+        total = spread.T[size:] + slope[size:] @ shifts
+        error = np.concatenate([shifts, total]).std(axis=1, ddof=1) / np.sqrt(SCRAMBLES)
+        names = self.hat_names
+        envelope = averages.per_scramble["envelope"]
+        return {
+            "order_parameters": dict(zip(self.names, map(float, error[:size]), strict=True)),
+            "conjugates": dict(zip(names, map(float, error[size : 2 * size]), strict=True)),
+            "test_error": float(error[2 * size]),
+            "train_loss": float(error[2 * size + 1]),
+            # stationary: to first order only the average itself varies
+            "free_energy": float(alpha * envelope.std(ddof=1) / np.sqrt(SCRAMBLES)),
+        }
+
+    def curve(
+        self, alphas: Sequence[float], report: Callable[[int], None] | None = None
+    ) -> Iterator[Solution]:
+        """Solutions along increasing or given ``alphas``, each started from the one before."""
+        start: Array | None = None
+        for i, alpha in enumerate(alphas):
+            solution = self.solve(alpha, start)
+            if solution.converged:
+                start = np.array([solution.order_parameters[n] for n in self.names])
+            else:
+                retry = self.solve(alpha)
+                solution = retry if retry.converged else solution
+                start = None
+            if report is not None:
+                report(i + 1)
+            yield solution
+
+

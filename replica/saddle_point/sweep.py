@@ -1,0 +1,167 @@
+"""One sweep: overlaps in, data averages out, per scramble; the NumPy engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from replica.model import LABEL, Array
+from replica.saddle_point import proximal
+from replica.saddle_point.kernels import Kernels
+from replica.saddle_point.nodes import SCRAMBLES, NodeGroup, NodeSet
+
+BLOCK = 2048
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Means of the integrands per scramble, and what the minimisation reports.
+
+    ``per_scramble`` maps integrand names to ``(scrambles,)``; ``worst_gradient`` is the largest
+    relative gradient left, ``moved`` the fraction of nodes where a global search found a lower
+    minimum, ``competing`` the fraction with a second minimum within the fluctuation scale.
+    """
+
+    per_scramble: Mapping[str, Array]
+    worst_gradient: float
+    moved: float
+    competing: float
+
+    def pooled(self) -> dict[str, float]:
+        return {n: float(v.mean()) for n, v in self.per_scramble.items()}
+
+
+class NumpyEngine:
+    """Evaluates averages over a node set and remembers the minimisers between sweeps."""
+
+    name = "numpy"
+
+    def __init__(self, kernels: Kernels, nodes: NodeSet, threads: int | None = None) -> None:
+        self.kernels = kernels
+        self.nodes = nodes
+        self.threads = threads or os.cpu_count() or 1
+        rows = 1 if kernels.eliminated else len(kernels.model.sectors)
+        self.state = [np.zeros((rows * g.length, g.count)) for g in nodes.groups]
+
+    def sweep(
+        self, values: Mapping[str, float], tolerance: float, search: bool = False
+    ) -> Averages:
+        """Minimise at every node and average. ``search`` tries every starting point."""
+        jobs = [
+            (g, state, slice(a, min(a + size, g.count)))
+            for g, state in zip(self.nodes.groups, self.state, strict=True)
+            for size in [min(g.per_scramble, BLOCK if g.length <= 16 else 256)]
+            for a in range(0, g.count, size)
+        ]
+
+        def run(job: tuple[NodeGroup, Array, slice]) -> dict[str, Any]:
+            return self._block(*job, values, tolerance, search)
+
+        if self.threads > 1:
+            with ThreadPoolExecutor(self.threads) as pool:
+                results = list(pool.map(run, jobs))
+        else:
+            results = [run(j) for j in jobs]
+        return self._combine(jobs, results)
+
+    def _combine(self, jobs: list[Any], results: list[dict[str, Any]]) -> Averages:
+        names = list(results[0]["sums"])
+        table = {n: np.zeros(SCRAMBLES) for n in names}
+        moved = competing = 0.0
+        for (group, _, here), r in zip(jobs, results, strict=True):
+            scramble = here.start // group.per_scramble
+            for n in names:
+                table[n][scramble] += group.probability * r["sums"][n] / group.per_scramble
+            moved += group.probability * r["moved"] / group.count
+            competing += group.probability * r["competing"] / group.count
+        worst = max(r["gradient"] for r in results)
+        return Averages(table, worst, moved, competing)
+
+    def _block(
+        self,
+        group: NodeGroup,
+        state: Array,
+        here: slice,
+        values: Mapping[str, float],
+        tolerance: float,
+        search: bool,
+    ) -> dict[str, Any]:
+        k, L = self.kernels, group.length
+        inputs = self.block_inputs(group, here, values)
+        count = here.stop - here.start
+        moved = competing = 0
+        gradient = 0.0
+        if k.has_proximal:
+            found = proximal.minimise_attention(k, inputs, state[:, here], tolerance, L)
+            if search:
+                found, moved, competing = self._search(inputs, found, tolerance, L)
+            state[:, here] = found.displacement
+            gradient = float(found.gradient.max())
+        elif not k.eliminated:
+            found = proximal.minimise_fields(k, inputs, state[:, here], tolerance, L)
+            state[:, here] = found.displacement
+            gradient = float(found.gradient.max())
+        inputs |= self.minimisers(inputs, state[:, here], L)
+        integrands = {**k.averages.named(inputs, L), **k.risk_averages.named(inputs, L)}
+        sums = {n: float(np.sum(np.broadcast_to(v, (count,)))) for n, v in integrands.items()}
+        return {"sums": sums, "gradient": gradient, "moved": moved, "competing": competing}
+
+    def block_inputs(
+        self, group: NodeGroup, here: slice, values: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """Named inputs of a block: fields, label, cavity fields and uniform values."""
+        inputs: dict[str, Any] = {n: a[..., here] for n, a in group.arrays.items()}
+        inputs |= values
+        cavity = self.kernels.cavity.named(inputs, group.length)
+        for s in self.kernels.model.sectors:
+            inputs[s.cavity.__name__] = cavity[s.cavity.__name__]
+        return inputs
+
+    def minimisers(
+        self, inputs: Mapping[str, Any], state: Array, length: int
+    ) -> dict[str, Any]:
+        """Displacements of every sector by name, from the stored state of a block."""
+        k, sectors = self.kernels, self.kernels.model.sectors
+        if not k.eliminated:
+            return {
+                s.residual.__name__: state[i * length : (i + 1) * length]
+                for i, s in enumerate(sectors)
+            }
+        found: dict[str, Any] = {}
+        if k.has_proximal:
+            found[sectors[0].residual.__name__] = state
+        readout = k.readout({**inputs, **found}, length)
+        found[k.model.readout.residual.__name__] = np.broadcast_to(readout, state.shape)
+        return found
+
+    def _search(
+        self, inputs: dict[str, Any], found: proximal.Minimum, tolerance: float, length: int
+    ) -> tuple[proximal.Minimum, int, int]:
+        """Global minimum over several starts; counts nodes that moved and that compete."""
+        k = self.kernels
+        best, objective, gradient = found.displacement, found.objective, found.gradient
+        before = best.copy()
+        rival = np.full_like(objective, np.inf)
+        coarse = max(tolerance, 1e-7)
+        for start in proximal.starting_points(inputs, k, length):
+            other = proximal.minimise_attention(k, inputs, start, coarse, length)
+            differs = proximal.distinct(best, other.displacement)
+            lower = differs & (other.objective < objective - 1e-9 * (1.0 + np.abs(objective)))
+            rival = np.where(
+                lower, objective, np.where(differs, np.minimum(rival, other.objective), rival)
+            )
+            best = np.where(lower, other.displacement, best)
+            objective = np.where(lower, other.objective, objective)
+            gradient = np.where(lower, other.gradient, gradient)
+        changed = proximal.distinct(before, best)
+        if changed.any():
+            again = proximal.minimise_attention(k, inputs, best, tolerance, length)
+            best, objective, gradient = again.displacement, again.objective, again.gradient
+        scale = float(np.std(inputs[LABEL.name])) ** 2 / 2
+        competing = int(np.count_nonzero(rival - objective < 0.05 * scale))
+        return proximal.Minimum(best, objective, gradient), int(changed.sum()), competing
