@@ -48,7 +48,7 @@ def single_location(
         ``nu = oo`` (max only): the relevant token is the arg-max.
     """
     k, v = Sector("k", "chi", rho_k), Sector("v", "z", rho_v)
-    law, log_weight = find_task(task).build(k, strongest=strongest)
+    law, log_weight = find_task(task).build(k, v, strongest=strongest)
     l = index("l")  # noqa: E741
     prediction = TokenSum(SIGMA(l) * v.field(l), l)
     if loss is None:

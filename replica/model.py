@@ -16,7 +16,7 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from replica.errors import UsageError
-from replica.symbolic.tokens import TokenWeights, index
+from replica.symbolic.tokens import LENGTH, TokenWeights, index
 
 Array = NDArray[np.float64]
 
@@ -67,6 +67,14 @@ class Sector:
     def residual(self) -> Any:
         """``(h - omega)/V`` at the proximal minimiser."""
         return token_function(f"f_{self.name}")
+
+    def variance(self, values: Mapping[str, float]) -> float:
+        """The teacher's variance as a number. Raises ``UsageError`` if it is not positive."""
+        rho = sp.sympify(self.rho)
+        number = float(rho.xreplace({x: sp.Float(values[x.name]) for x in rho.free_symbols}))
+        if not number > 0:
+            raise UsageError(f"rho_{self.name}", number, "a positive number")
+        return number
 
     def symbol(self, letter: str, **assumptions: Any) -> sp.Symbol:
         return sp.Symbol(f"{letter}_{self.name}", **(assumptions or {"real": True}))
@@ -200,7 +208,7 @@ class Model:
     @property
     def random_symbols(self) -> tuple[sp.Symbol, ...]:
         """Names of the fields and symbols that the data average runs over."""
-        names = [LABEL.name, NOISE.name, "sigma"]
+        names = [LABEL.name, NOISE.name, LENGTH.name, SIGMA.__name__]
         for s in self.sectors:
             names += [s.teacher.__name__, s.noise.__name__, s.residual.__name__, s.cavity.__name__]
         return tuple(sp.Symbol(n) for n in names)

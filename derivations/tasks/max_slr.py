@@ -17,10 +17,8 @@ from replica.symbolic.tokens import LENGTH, RELEVANT, TokenWeights, index
 class MaxLaw:
     """Tokens are plain Gaussian; the relevant one is drawn from them and swapped to the front."""
 
-    key: str
-    value: str
-    rho_key: float = 1.0
-    rho_value: float = 1.0
+    key: Sector
+    value: Sector
     strongest: bool = False
 
     def dimension(self, length: int) -> int:
@@ -30,7 +28,7 @@ class MaxLaw:
         self, uniforms: Array, length: int, values: Mapping[str, float]
     ) -> dict[str, Array]:
         normal = standard_normal(uniforms[: 2 * length])
-        key = np.sqrt(self.rho_key) * normal[:length]
+        key = np.sqrt(self.key.variance(values)) * normal[:length]
         if self.strongest:
             chosen = np.argmax(key, axis=0)
         else:
@@ -42,13 +40,14 @@ class MaxLaw:
         first = key[0].copy()
         key[0] = key[chosen, columns]
         key[chosen, columns] = np.where(chosen == 0, key[0], first)
-        return {self.key: key, self.value: np.sqrt(self.rho_value) * normal[length:]}
+        value = np.sqrt(self.value.variance(values)) * normal[length : 2 * length]
+        return {self.key.name: key, self.value.name: value}
 
 
-def build(key: Sector, *, strongest: bool = False) -> tuple[MaxLaw, sp.Expr]:
+def build(key: Sector, value: Sector, *, strongest: bool = False) -> tuple[MaxLaw, sp.Expr]:
     """The law and ``log g``; at ``nu = oo`` the weight has no density and is left at 0."""
     if strongest:
-        return MaxLaw("k", "v", strongest=True), sp.S.Zero
+        return MaxLaw(key, value, strongest=True), sp.S.Zero
     i = index("i")
     weight = TokenWeights(SIGNAL * key.teacher(i), i, RELEVANT)
-    return MaxLaw("k", "v"), sp.log(LENGTH * weight)
+    return MaxLaw(key, value), sp.log(LENGTH * weight)

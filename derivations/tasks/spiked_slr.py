@@ -18,10 +18,8 @@ from replica.symbolic.tokens import RELEVANT
 class SpikedLaw:
     """Tilting ``N(0, rho)`` by ``exp(sqrt(nu) x)`` shifts its mean by ``sqrt(nu) rho``."""
 
-    key: str
-    value: str
-    rho_key: float = 1.0
-    rho_value: float = 1.0
+    key: Sector
+    value: Sector
 
     def dimension(self, length: int) -> int:
         return 2 * length
@@ -30,14 +28,15 @@ class SpikedLaw:
         self, uniforms: Array, length: int, values: Mapping[str, float]
     ) -> dict[str, Array]:
         normal = standard_normal(uniforms)
-        key = np.sqrt(self.rho_key) * normal[:length]
-        key[0] += np.sqrt(values["nu"]) * self.rho_key
-        return {self.key: key, self.value: np.sqrt(self.rho_value) * normal[length:]}
+        rho_key, rho_value = self.key.variance(values), self.value.variance(values)
+        key = np.sqrt(rho_key) * normal[:length]
+        key[0] += np.sqrt(values["nu"]) * rho_key
+        return {self.key.name: key, self.value.name: np.sqrt(rho_value) * normal[length:]}
 
 
-def build(key: Sector, *, strongest: bool = False) -> tuple[SpikedLaw, sp.Expr]:
+def build(key: Sector, value: Sector, *, strongest: bool = False) -> tuple[SpikedLaw, sp.Expr]:
     """The law and ``log g``."""
     if strongest:
         raise UsageError("nu", "inf", "a finite number for spiked data")
     log_g = sp.sqrt(SIGNAL) * key.teacher(RELEVANT) - SIGNAL * key.rho / 2
-    return SpikedLaw("k", "v"), log_g
+    return SpikedLaw(key, value), log_g

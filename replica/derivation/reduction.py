@@ -279,6 +279,8 @@ def activation_value(model: Model, position: Any, length: int) -> Any:
 def put_explicit(expr: Any, model: Model, length: int) -> Any:
     """Write tokens out, then put the activation's definition for ``sigma(1), sigma(2), ...``."""
     written = write_out(expr, length)
+    if model.activation is None:
+        return written
     return written.xreplace({
         SIGMA(sp.Integer(p)): activation_value(model, sp.Integer(p), length)
         for p in range(1, length + 1)

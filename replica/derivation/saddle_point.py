@@ -15,6 +15,7 @@ from replica.errors import DerivationError
 from replica.model import LABEL, NOISE, RATIO, SIGMA, Model, Sector
 from replica.symbolic.averages import Expectation, Minimum, Proximal
 from replica.symbolic.tokens import (
+    LENGTH,
     RELEVANT,
     TokenSum,
     expand_sums,
@@ -218,6 +219,8 @@ def _check_conjugates(model: Model, f: Any, cavity: Step, c: Conclusion) -> Chec
             objective = explicit.xreplace(values).xreplace(at)
             stand_in = [sp.Symbol(f"x{k}", real=True) for k in range(len(fields))]
             objective = objective.xreplace(dict(zip(fields, stand_in, strict=True)))
+            # our primitives have a plain form that mpmath can evaluate
+            objective = objective.rewrite(sp.exp)
             gradient = [sp.diff(objective, x) for x in stand_in]
             start = []
             for s in model.sectors:
@@ -593,7 +596,7 @@ def test_risk(model: Model, cavity: Step) -> Step:
         total: Any = sp.S.Zero
         for t in sp.Add.make_args(sp.expand(expand_sums(e))):
             fields = list(t.atoms(AppliedUndef))
-            outside, inside = t.as_independent(*fields, TokenSum, as_Add=False)
+            outside, inside = t.as_independent(*fields, TokenSum, LENGTH, as_Add=False)
             total += outside * Expectation(inside, model.random_symbols)
         return sp.expand(total)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import sympy as sp
 
 from replica.codegen.programs import build_programs
 from replica.derivation.chain import SaddlePointEquations
@@ -77,12 +76,7 @@ class SaddlePointProblem:
         )
         self.engine = NumpyEngine(self.kernels, self.nodes, options.threads)
         self.sectors = self.model.sectors
-        symbols = {sp.Symbol(n): v for n, v in self.values.items()}
-        self.rho = np.array([
-            float(sp.sympify(s.rho).subs({x: symbols[sp.Symbol(x.name)]
-                                          for x in sp.sympify(s.rho).free_symbols}))
-            for s in self.sectors
-        ])
+        self.rho = np.array([s.variance(self.values) for s in self.sectors])
         self.names = [x.name for s in self.sectors for x in (s.m, s.q, s.V)]
         self.hat_names = [x.name for s in self.sectors for x in (s.m_hat, s.q_hat, s.V_hat)]
 
