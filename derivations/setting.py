@@ -1,0 +1,191 @@
+"""The options of single-location regression, checked: the words of the command line and of Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from derivations.activations import activation as find_activation
+from derivations.slr import single_location
+from derivations.tasks import NAMES as TASKS
+from replica.errors import UsageError
+from replica.model import Activation, Model
+
+MAX_LENGTH = 4096
+
+
+def as_number(name: str, value: Any, allowed: str) -> float:
+    """A float from a number or its text; infinity passes, NaN and words do not."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise UsageError(name, value, allowed) from None
+    if math.isnan(number):
+        raise UsageError(name, value, allowed)
+    return number
+
+
+def positive(name: str, value: Any) -> float:
+    number = as_number(name, value, "a finite number > 0")
+    if not 0 < number < math.inf:
+        raise UsageError(name, value, "a finite number > 0")
+    return number
+
+
+def parse_length(value: Any) -> dict[int, float]:
+    """A fixed length or a distribution.
+
+    Accepts ``3``, ``"3"``, ``"1:0.25,2:0.5,3:0.25"`` or a mapping from length to probability.
+    """
+    allowed = f"a length 1..{MAX_LENGTH}, or length:probability,... with sum 1 and no duplicates"
+    if isinstance(value, Mapping):
+        items = [(k, v) for k, v in value.items()]
+    else:
+        text = str(value).strip()
+        if ":" not in text:
+            return {_one_length(text, value, allowed): 1.0}
+        items = []
+        for part in text.split(","):
+            pieces = part.split(":")
+            if len(pieces) != 2:
+                raise UsageError("length", value, allowed)
+            items.append((pieces[0], pieces[1]))
+    lengths: dict[int, float] = {}
+    for k, v in items:
+        length = _one_length(str(k), value, allowed)
+        probability = as_number("length", v, allowed)
+        if length in lengths or not 0 < probability <= 1:
+            raise UsageError("length", value, allowed)
+        lengths[length] = probability
+    if abs(math.fsum(lengths.values()) - 1) > 1e-9:
+        total = math.fsum(lengths.values())
+        raise UsageError("length", value, f"probabilities with sum 1 (the sum is {total:g})")
+    return dict(sorted(lengths.items()))
+
+
+def _one_length(text: str, value: Any, allowed: str) -> int:
+    if not text.strip().isascii() or not text.strip().isdigit():
+        raise UsageError("length", value, allowed)
+    length = int(text) if len(text.strip()) < 10 else MAX_LENGTH + 1
+    if not 1 <= length <= MAX_LENGTH:
+        raise UsageError("length", value, allowed)
+    return length
+
+
+def parse_alphas(value: Any) -> tuple[tuple[float, ...], bool]:
+    """Sample ratios and whether a list was asked for: ``2``, ``1:4:7`` or ``1,2,4``."""
+    allowed = "a number > 0, a linear grid first:last:count, or a list a,b,c"
+    if isinstance(value, str) and ":" in value:
+        pieces = value.split(":")
+        if len(pieces) != 3 or not pieces[2].strip().isdigit():
+            raise UsageError("alpha", value, allowed)
+        first, last = (as_number("alpha", p, allowed) for p in pieces[:2])
+        count = int(pieces[2]) if len(pieces[2]) < 6 else 0
+        if not 1 <= count <= 10000 or (count == 1 and first != last):
+            raise UsageError("alpha", value, allowed + ", count 1..10000")
+        step = (last - first) / max(1, count - 1)
+        numbers = [first + i * step for i in range(count - 1)] + [last]
+        many = True
+    elif isinstance(value, str) and "," in value:
+        numbers = [as_number("alpha", p, allowed) for p in value.split(",")]
+        many = True
+    elif isinstance(value, str) or not hasattr(value, "__iter__"):
+        numbers, many = [as_number("alpha", value, allowed)], False
+    else:
+        numbers, many = [as_number("alpha", p, allowed) for p in value], True
+    if not numbers or not all(0 < a < math.inf for a in numbers):
+        raise UsageError("alpha", value, allowed)
+    return tuple(numbers), many
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One SLR setting without ``alpha``. Build it with :func:`make_setting`, which checks."""
+
+    task: str
+    activation: Activation
+    nu: float
+    lengths: Mapping[int, float]
+    reg_k: float
+    reg_v: float
+    noise: float
+    shift: float | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+    def model(self) -> Model:
+        return single_location(self.task, self.activation, strongest=math.isinf(self.nu))
+
+    def values(self) -> dict[str, float]:
+        """Parameter values by the names of their symbols."""
+        values = {"nu": self.nu, "Delta": self.noise, "r_k": self.reg_k, "r_v": self.reg_v}
+        values |= dict(self.activation.defaults)
+        if self.shift is not None:
+            values["c"] = self.shift
+        if math.isinf(self.nu):
+            del values["nu"]
+        return values
+
+    def inputs(self) -> dict[str, Any]:
+        """The ``inputs`` object of the JSON."""
+        found: dict[str, Any] = {
+            "task": self.task,
+            "activation": self.activation.name,
+            "nu": self.nu,
+            "length": {str(k): v for k, v in self.lengths.items()},
+            "reg_k": self.reg_k,
+            "reg_v": self.reg_v,
+            "noise": self.noise,
+        }
+        if self.shift is not None:
+            found["shift"] = self.shift
+        return found
+
+
+def make_setting(
+    *,
+    activation: str | Activation,
+    nu: Any,
+    length: Any,
+    task: str = "spiked",
+    shift: Any = None,
+    reg: Any = None,
+    reg_k: Any = None,
+    reg_v: Any = None,
+    noise: Any = 0.1,
+) -> Setting:
+    """Check the options. Raises ``UsageError`` naming the field, the value and what is allowed."""
+    if task not in TASKS:
+        raise UsageError("task", task, ", ".join(TASKS))
+    chosen = find_activation(activation) if isinstance(activation, str) else activation
+    allowed = "a number >= 0" + (", or inf" if task == "max" else " (inf for max only)")
+    signal = as_number("nu", nu, allowed)
+    if signal < 0 or (math.isinf(signal) and task != "max"):
+        raise UsageError("nu", nu, allowed)
+    noise_std = as_number("noise", noise, "a finite number >= 0")
+    if not 0 <= noise_std < math.inf:
+        raise UsageError("noise", noise, "a finite number >= 0")
+    strengths = {}
+    for name, own in (("reg_k", reg_k), ("reg_v", reg_v)):
+        given = reg if own is None else own
+        if given is None:
+            raise UsageError("reg", "nothing", "--reg R, or both --reg-k and --reg-v, each > 0")
+        strengths[name] = positive("reg" if own is None else name, given)
+    c: float | None = None
+    if chosen.name == "erf":
+        c = as_number("shift", -1.0 if shift is None else shift, "a finite number")
+        if math.isinf(c):
+            raise UsageError("shift", shift, "a finite number")
+    elif shift is not None:
+        raise UsageError("shift", shift, "nothing: only erf has a shift")
+    return Setting(
+        task=task,
+        activation=chosen,
+        nu=signal,
+        lengths=parse_length(length),
+        reg_k=strengths["reg_k"],
+        reg_v=strengths["reg_v"],
+        noise=noise_std,
+        shift=c,
+    )

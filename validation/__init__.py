@@ -1,0 +1,1 @@
+"""Simulation of the models and comparison of theory with simulation."""
