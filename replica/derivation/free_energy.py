@@ -542,8 +542,12 @@ def finite_temperature(model: Model, weights: Step, data: Step, ansatz: Step, in
                        ) -> Step:
     """``f_beta = -(1/beta) (constraint + weights + data)`` per dimension."""
     c0 = weights.conclusion
-    terms = c0["constraint"] + c0["weights"] + data.conclusion["data"]
-    conclusion = {"f": expand_outside(-terms / BETA)}
+    terms = [
+        *sp.Add.make_args(c0["constraint"]),
+        *sp.Add.make_args(c0["weights"]),
+        data.conclusion["data"],
+    ]
+    conclusion = {"f": sp.Add(*(_over_beta(-t) for t in terms))}
 
     def check(c: Conclusion) -> CheckResult:
         tiny = sp.Rational(1, 10**25)
@@ -572,6 +576,13 @@ def finite_temperature(model: Model, weights: Step, data: Step, ansatz: Step, in
     )
 
 
+def _over_beta(term: Any) -> Any:
+    """``term/beta``, a rational term cancelled but kept as one fraction."""
+    if term.atoms(Expectation, sp.log):
+        return term / BETA
+    return sp.factor(sp.cancel(term / BETA))
+
+
 def zero_temperature(model: Model, finite: Step, fields: Step) -> Step:
     """``beta -> oo``: the replica noise shrinks, Laplace's method gives a minimum."""
     b = Blocks(model.sectors)
@@ -586,7 +597,7 @@ def zero_temperature(model: Model, finite: Step, fields: Step) -> Step:
         penalty += precision[u, w] * TokenSum(shift[u] * shift[w], i) / 2
     loss = sp.Symbol("loss", real=True)
     exponent = expand_outside(-BETA * loss - penalty)
-    objective = _limit_high_beta(-exponent / BETA).xreplace({loss: model.loss})
+    objective = _limit_high_beta(expand_outside(-exponent / BETA)).xreplace({loss: model.loss})
     minimum = Minimum(objective, [sp.Symbol(s.field_name) for s in model.sectors])
     conclusion = {
         "f": algebra + RATIO * Expectation(minimum, model.random_symbols),
@@ -657,7 +668,7 @@ def expand_outside(expr: Any) -> Any:
 def _limit_high_beta(expr: Any) -> Any:
     """Term by term: powers of beta and ``log(beta ...)/beta``."""
     total: Any = sp.S.Zero
-    for term in sp.Add.make_args(expand_outside(expr)):
+    for term in sp.Add.make_args(expr):
         total += sp.limit(term, BETA, sp.oo) if BETA in term.free_symbols else term
     if total.has(sp.oo, sp.nan, sp.zoo):
         raise DerivationError("the free energy diverges as beta -> oo")

@@ -1,0 +1,1 @@
+"""Views of a derivation: text, LaTeX, JSON, MathML."""

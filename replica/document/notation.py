@@ -1,0 +1,72 @@
+"""The explicit table from symbol names to LaTeX, and the words for the symbol list."""
+
+from __future__ import annotations
+
+import re
+
+GREEK = {
+    "alpha": r"\alpha", "beta": r"\beta", "nu": r"\nu", "Delta": r"\Delta", "xi": r"\xi",
+    "varrho": r"\varrho", "epsilon": r"\varepsilon", "rho": r"\rho", "chi": r"\chi",
+    "sigma": r"\sigma", "omega": r"\omega", "zeta": r"\zeta",
+}
+FIXED = {
+    "D": r"\mathcal{D}",
+    "rho_overlap": r"\rho_\ast",
+    "rhohat": r"\hat{\rho}",
+    "Z_1": "Z_1",
+    "loss": r"\ell",
+    "Qtilde": r"\tilde{Q}",
+    "Mtilde": r"\tilde{M}",
+    "Wstar": "w^{\\ast}",
+    "W": "w",
+    "l1": "l", "l2": "m", "l3": "l'", "l4": "m'",
+}
+HATS = {"mhat": r"\hat{m}", "qhat": r"\hat{q}", "Vhat": r"\hat{V}"}
+
+MEANING = (
+    (r"\alpha", "samples per dimension, $N/D$"),
+    (r"\beta", "inverse temperature"),
+    ("n", "number of replicas"),
+    ("y", "label"),
+    (r"\xi", "label noise, standard normal"),
+    (r"\Delta", "standard deviation of the label noise"),
+    (r"\nu", "signal strength"),
+    (r"\varepsilon", "index of the relevant token"),
+    (r"m_w,\ q_w,\ V_w", "overlap with the teacher, self-overlap, response of sector $w$"),
+    (r"\hat{m}_w,\ \hat{q}_w,\ \hat{V}_w", "their conjugates (multipliers)"),
+    ("r_w", "ridge strength"),
+    (r"\omega^{w}_{l},\ \zeta^{w}_{l}", "cavity field and its noise at token $l$"),
+    (r"f^{w}_{l}", r"displacement of the minimiser, $(h^{w}_{l}-\omega^{w}_{l})/V_w$"),
+    (r"\sigma_{l}", "attention weight of token $l$"),
+    (r"\varrho,\ \mathcal{D}", "residual and stiffness of the reduced loss"),
+)
+
+
+def symbol_latex(name: str) -> str:
+    """LaTeX of a symbol by its name. Unknown names are set upright so that nothing is lost."""
+    if name in FIXED:
+        return FIXED[name]
+    base, _, index = name.partition("_")
+    if base in HATS:
+        return f"{HATS[base]}_{{{index}}}"
+    head = GREEK.get(base)
+    if head is None:
+        head = base if re.fullmatch(r"[A-Za-z]", base) else rf"\mathrm{{{_plain(base)}}}"
+    if not index:
+        return head
+    return f"{head}_{{{index if len(index) <= 2 else chr(92) + 'mathrm{' + _plain(index) + '}'}}}"
+
+
+def function_latex(name: str, position: str) -> str:
+    """LaTeX of a token field at a position, e.g. ``omega_k`` at ``l``."""
+    base, _, index = name.partition("_")
+    head = GREEK.get(base, base if len(base) == 1 else rf"\mathrm{{{_plain(base)}}}")
+    if index == "star":
+        return rf"{head}^{{\ast}}_{{{position}}}"
+    if index:
+        return rf"{head}^{{{index}}}_{{{position}}}"
+    return rf"{head}_{{{position}}}"
+
+
+def _plain(text: str) -> str:
+    return text.replace("_", r"\_")

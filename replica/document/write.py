@@ -1,0 +1,159 @@
+"""A derivation as a text, LaTeX or JSON document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy as sp
+
+from replica.derivation.chain import SaddlePointEquations
+from replica.derivation.step import Derivation, Step
+from replica.document.latex_printer import to_latex
+from replica.document.layout import lay_out
+from replica.document.notation import MEANING, symbol_latex
+from replica.document.text_printer import to_text
+
+PREAMBLE = r"""\documentclass[11pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage{amsmath,amssymb}
+\usepackage[margin=2.4cm]{geometry}
+\allowdisplaybreaks
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{4pt}
+"""
+
+
+def conclusion_name(step: Step, name: str) -> str:
+    """LaTeX of what a conclusion states."""
+    special = {
+        "f": "f", "sample": r"\log p(\text{sample})", "coordinate": r"\log p(\text{coordinate})",
+        "constraint": r"\Phi_{\mathrm{constraint}}", "single": r"A_{\mathrm{single}}",
+        "common": r"A_{\mathrm{common}}", "source": r"B", "weights": r"\Phi_{\mathrm{weights}}",
+        "log_weights": r"\log I_{\mathrm{weights}}", "data": r"\Phi_{\mathrm{data}}",
+        "mean": r"\mathrm{mean}", "common_covariance": r"C_{\mathrm{common}}",
+        "replica_covariance": r"C_{\mathrm{replica}}", "test_error": r"E_{\mathrm{test}}",
+        "noise_floor": r"E_{\mathrm{noise}}", "residual": r"\varrho", "stiffness": r"\mathcal{D}",
+        "reduced": r"\ell_{\mathrm{reduced}}", "sigma": r"\sigma_j",
+        "objective": r"\mathcal{O}", "gradient": r"\partial\mathcal{O}/\partial\chi_j",
+        "direction": r"\partial(\varrho/\sqrt{\mathcal{D}})/\partial\chi_j", "loss": r"\ell",
+        "response": r"\partial f/\partial\omega",
+    }
+    if name in special:
+        return special[name]
+    head, _, rest = name.partition("_")
+    if head == "gradient":
+        return rf"\partial_{{{rest},j}}\ell"
+    if head == "hessian":
+        return rf"\partial_{{{rest[0]},j}}\partial_{{{rest[1:]},i}}\ell"
+    if head == "omega":
+        return rf"\omega^{{{rest}}}_l"
+    if head == "f":
+        return rf"f^{{{rest}}}_j"
+    if head in ("variance", "multiplier"):
+        return rf"{chr(92)}{'rho' if head == 'variance' else 'hat{' + chr(92) + 'rho}'}_{{{rest}}}"
+    return symbol_latex(name)
+
+
+def presented(step: Step, name: str) -> Any:
+    """The expression as it is shown: the activation's definition is written out."""
+    value = step.conclusion[name]
+    if name == "sigma" and hasattr(value, "explicit"):
+        return value.explicit()
+    return value
+
+
+def text_document(equations: SaddlePointEquations, intro: list[str]) -> str:
+    """The derivation for a terminal."""
+    out = [equations.derivation.title, "=" * len(equations.derivation.title), *intro, ""]
+    for number, step in enumerate(equations.derivation, 1):
+        out.append(f"{number}. {step.name}{'' if step.derived else '  [not yet derived]'}")
+        out.append(f"   rule: {step.rule}")
+        if step.assumption:
+            out.append(f"   assumes: {step.assumption}")
+        if step.text:
+            out.append(f"   {step.text}")
+        for name in step.conclusion:
+            out.append(f"     {name} = {to_text(presented(step, name))}")
+        out.append("")
+    return "\n".join(out)
+
+
+def latex_document(equations: SaddlePointEquations, intro: list[str]) -> str:
+    """A complete LaTeX article: model, symbols, then one subsection per step."""
+    derivation = equations.derivation
+    out = [PREAMBLE, rf"\title{{Replica derivation: {_escape(derivation.title)}}}",
+           r"\date{}", r"\begin{document}", r"\maketitle"]
+    out.append(r"\section*{Model}")
+    out += [_escape(line) + r"\par" for line in intro]
+    model = equations.model
+    out += _display(lay_out(r"\ell", model.loss))
+    out += _display(lay_out("y", model.channel))
+    if model.log_weight != 0:
+        out += _display(lay_out(r"\log g(\varepsilon, \chi^{\ast})", model.log_weight))
+    out.append(r"\section*{Symbols}")
+    out.append(r"\begin{tabular}{ll}")
+    out += [rf"${s}$ & {t} \\" for s, t in MEANING]
+    out.append(r"\end{tabular}")
+    out.append(r"\section*{Derivation}")
+    labels = {step.name: f"step:{i}" for i, step in enumerate(derivation, 1)}
+    out.append(r"\renewcommand{\thesubsection}{\arabic{subsection}}")
+    for step in derivation:
+        mark = "" if step.derived else " (not yet derived)"
+        out.append(rf"\subsection{{{_escape(_sentence(step.name)) + mark}}}"
+                   rf"\label{{{labels[step.name]}}}")
+        premises = ", ".join(rf"\ref{{{labels[p]}}}" for p in step.premises)
+        source = f" From {premises}." if premises else ""
+        out.append(rf"\emph{{Rule:}} {_escape(_sentence(step.rule))}.{source}")
+        if step.assumption:
+            out.append(rf"\par\emph{{Assumption (not proved):}} {_escape(step.assumption)}.")
+        if step.text:
+            out.append(r"\par " + _escape(step.text))
+        for name in step.conclusion:
+            out += _display(lay_out(conclusion_name(step, name), presented(step, name)))
+    out.append(r"\end{document}")
+    return "\n".join(out) + "\n"
+
+
+def _display(equations: list[Any]) -> list[str]:
+    out = []
+    for i, e in enumerate(equations):
+        if i == 1:
+            out.append("where")
+        rows = [rf"{e.left} &= {e.lines[0]}"] + [rf"&\quad {line}" for line in e.lines[1:]]
+        body = (r" \\" + "\n").join(rows)
+        out += [r"\begin{align*}", body, r"\end{align*}"]
+    return out
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+_SPECIAL = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}",
+            "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"$<$", ">": r"$>$",
+            "|": r"$|$", "\\": r"\textbackslash{}"}
+
+
+def _escape(text: str) -> str:
+    return "".join(_SPECIAL.get(ch, ch) for ch in text).replace("-$>$", r"$\to$")
+
+
+def json_document(derivation: Derivation) -> list[dict[str, Any]]:
+    """Steps with each conclusion as ``srepr``, LaTeX and text."""
+    steps = []
+    for step in derivation:
+        conclusion = {
+            name: {
+                "srepr": sp.srepr(value),
+                "latex": to_latex(presented(step, name)),
+                "text": to_text(presented(step, name)),
+            }
+            for name, value in step.conclusion.items()
+        }
+        steps.append({
+            "name": step.name, "rule": step.rule, "premises": list(step.premises),
+            "assumption": step.assumption, "derived": step.derived, "text": step.text,
+            "conclusion": conclusion,
+        })
+    return steps
