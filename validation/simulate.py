@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from derivations.setting import Setting
 from replica.codegen.programs import build_programs
@@ -162,8 +163,21 @@ def simulate_setting(
     method: str = "lbfgs",
     first_seed: int = 0,
     progress: Callable[[int], None] | None = None,
+    keep: list[SeedResult] | None = None,
+    simulator: Simulator | None = None,
+    threads: int | None = None,
 ) -> Simulation:
     """Train ``seeds`` times and average.
+
+    Parameters
+    ----------
+    keep
+        A list that receives each seed's result as it is finished, so that an interrupt loses
+        only the seed in flight.
+    simulator
+        Kernels already generated for this setting.
+    threads
+        Threads of the linear algebra; the library's own choice if omitted.
 
     Raises
     ------
@@ -181,12 +195,13 @@ def simulate_setting(
     if round(alpha * dimension) < 1:
         raise UsageError("alpha", alpha, f"at least one sample: alpha >= 0.5/{dimension}")
     clock = time.perf_counter()
-    simulator = make_simulator(setting)
-    results = []
-    for i in range(seeds):
-        results.append(simulator.run_seed(alpha, dimension, first_seed + i, start))
-        if progress is not None:
-            progress(i + 1)
+    simulator = simulator or make_simulator(setting)
+    results: list[SeedResult] = [] if keep is None else keep
+    with threadpool_limits(threads):
+        for i in range(seeds):
+            results.append(simulator.run_seed(alpha, dimension, first_seed + i, start))
+            if progress is not None:
+                progress(i + 1)
     return summarise(
         setting, alpha, dimension, results, start, method, time.perf_counter() - clock
     )

@@ -12,6 +12,7 @@ from replica.document.latex_printer import to_latex
 from replica.document.layout import lay_out
 from replica.document.notation import MEANING, symbol_latex
 from replica.document.text_printer import to_text
+from replica.symbolic.tokens import write_out
 
 PREAMBLE = r"""\documentclass[11pt]{article}
 \usepackage[T1]{fontenc}
@@ -157,3 +158,21 @@ def json_document(derivation: Derivation) -> list[dict[str, Any]]:
             "conclusion": conclusion,
         })
     return steps
+
+
+def with_length(equations: SaddlePointEquations, length: int) -> SaddlePointEquations:
+    """The same derivation with token sums written out, for showing."""
+    from dataclasses import replace
+
+    def explicit(value: Any) -> Any:
+        if isinstance(value, sp.MatrixBase | sp.MatrixExpr) or not isinstance(value, sp.Basic):
+            return value
+        return write_out(value, length)
+
+    steps = tuple(
+        replace(s, conclusion={n: explicit(v) for n, v in s.conclusion.items()}, check=None)
+        for s in equations.derivation
+    )
+    return SaddlePointEquations(
+        equations.model, Derivation(f"{equations.derivation.title}, L = {length}", steps)
+    )

@@ -1,0 +1,161 @@
+"""The public functions: the command line's words as Python keywords, dataclasses as results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from replica.model import Activation, Model
+from replica.saddle_point.solution import Solution
+
+if TYPE_CHECKING:
+    from replica.derivation.chain import SaddlePointEquations
+    from validation.simulate import Simulation
+    from validation.study import StudyResult
+
+
+def derive(
+    activation: str | Activation = "softmax", *, task: str = "spiked", nu: float = 1.0
+) -> SaddlePointEquations:
+    """Derive the ERM saddle-point equations of an activation on a task.
+
+    Parameters
+    ----------
+    activation
+        ``softmax``, ``linear``, ``erf``, ``softplus`` or an ``Activation``.
+    task
+        ``spiked`` or ``max``.
+    nu
+        Only whether it is infinite matters here: then no density of the data exists.
+
+    Raises
+    ------
+    UsageError
+        For an unknown activation or task.
+    """
+    from derivations.slr import single_location
+
+    return derive_model(single_location(task, activation, strongest=nu == float("inf")))
+
+
+def derive_model(model: Model) -> SaddlePointEquations:
+    """Derive the equations of any model; change its loss, channel or teacher and they follow."""
+    from replica.derivation.chain import derive_erm
+
+    return derive_erm(model)
+
+
+def solve_model(
+    model: Model,
+    alpha: float,
+    values: Mapping[str, float],
+    *,
+    length: int | Mapping[int, float] = 1,
+    **options: Any,
+) -> Solution:
+    """Solve any model at one sample ratio.
+
+    Parameters
+    ----------
+    values
+        Parameters by the names of their symbols, e.g. ``{"Delta": 0.1, "r_w": 0.1}``.
+    options
+        Fields of :class:`replica.saddle_point.solve.SolverOptions`.
+    """
+    from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
+
+    lengths = {length: 1.0} if isinstance(length, int) else dict(length)
+    problem = SaddlePointProblem(derive_model(model), values, lengths, SolverOptions(**options))
+    return problem.solve(alpha)
+
+
+def solve(
+    *,
+    activation: str | Activation,
+    alpha: Any,
+    nu: Any,
+    length: Any,
+    task: str = "spiked",
+    shift: Any = None,
+    reg: Any = None,
+    reg_k: Any = None,
+    reg_v: Any = None,
+    noise: Any = 0.1,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Solution | tuple[Solution, ...]:
+    """Solve the saddle-point equations of an SLR setting.
+
+    Returns one :class:`Solution` for a single ``alpha`` and a tuple, in the given order, for a
+    grid ``"a:b:n"`` or a list; a curve is continued from point to point.
+
+    Raises
+    ------
+    UsageError
+        Naming field, value and what is allowed.
+    """
+    from derivations.setting import make_setting, parse_alphas
+    from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
+
+    setting = make_setting(
+        activation=activation, nu=nu, length=length, task=task, shift=shift, reg=reg,
+        reg_k=reg_k, reg_v=reg_v, noise=noise,
+    )
+    alphas, many = parse_alphas(alpha)
+    problem = SaddlePointProblem(
+        derive_model(setting.model()), setting.values(), setting.lengths, SolverOptions(**options)
+    )
+    solutions = tuple(problem.curve(alphas, progress))
+    return solutions if many else solutions[0]
+
+
+def simulate(
+    *,
+    activation: str | Activation,
+    alpha: Any,
+    nu: Any,
+    length: Any,
+    dimension: int = 400,
+    seeds: int = 8,
+    seed: int = 0,
+    start: str = "random",
+    method: str = "lbfgs",
+    progress: Callable[[int], None] | None = None,
+    **model: Any,
+) -> Simulation:
+    """Train on sampled data and average over seeds. ``model`` takes the options of :func:`solve`.
+
+    Raises
+    ------
+    UsageError
+        Naming field, value and what is allowed.
+    """
+    from derivations.setting import make_setting, parse_alphas
+    from replica.errors import UsageError
+    from validation.simulate import simulate_setting
+
+    setting = make_setting(activation=activation, nu=nu, length=length, **model)
+    alphas, many = parse_alphas(alpha)
+    if many:
+        raise UsageError("alpha", alpha, "a single number for a simulation")
+    return simulate_setting(
+        setting, alphas[0], dimension, seeds, start=start, method=method,
+        first_seed=seed, progress=progress,
+    )
+
+
+def validate(
+    *, preset: str | None = None, output: str | Path | None = None, **options: Any
+) -> StudyResult:
+    """Compare theory with simulation; write a report if ``output`` is given.
+
+    Either ``preset="quick"`` or the model options of one setting.
+    """
+    from validation.report import write_report
+    from validation.study import run_study, study_of
+
+    result = run_study(study_of(preset, **options))
+    if output is not None:
+        write_report(result, Path(output))
+    return result

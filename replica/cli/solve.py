@@ -1,0 +1,155 @@
+"""``replica solve``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from replica.cli.options import model_options, run_options, setting_from
+from replica.cli.output import (
+    FIGURES,
+    check_writable,
+    document,
+    progress,
+    warn,
+    with_error,
+    write_atomically,
+)
+
+
+@click.command("solve")
+@model_options()
+@click.option("--nodes", type=int, default=2**15, show_default=True,
+              help="Total number of nodes, rounded up to 8 scrambles of 2^m.")
+@click.option("--tolerance", type=float, default=1e-8, show_default=True)
+@click.option("--start", default="informed", show_default=True, help="informed or uninformed.")
+@click.option("--backend", default="auto", show_default=True, help="auto or numpy.")
+@click.option("--plot", default=None, help="Draw the curve into FILE.svg, .pdf or .png.")
+@click.option("--csv", default=None, help="Write the points to a CSV file.")
+@run_options
+def command(as_json: bool, plot: str | None, csv: str | None, **words: Any) -> int:
+    """Solve for the order parameters at one alpha or along a curve."""
+    from derivations.setting import parse_alphas
+    from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
+
+    setting = setting_from(words)
+    alphas, many = parse_alphas(words["alpha"])
+    options = SolverOptions(
+        nodes=words["nodes"], tolerance=words["tolerance"], start=words["start"],
+        backend=words["backend"], seed=words["seed"], threads=words["threads"],
+    )
+    figure = check_writable("plot", plot, FIGURES)
+    table = check_writable("csv", csv)
+    from replica.api import derive_model
+
+    problem = SaddlePointProblem(
+        derive_model(setting.model()), setting.values(), setting.lengths, options
+    )
+    solutions: list[Any] = []
+    interrupted = False
+    with progress("solving", len(alphas)) as report:
+        try:
+            for solution in problem.curve(alphas, report):
+                solutions.append(solution)
+        except KeyboardInterrupt:
+            interrupted = True
+    warnings = _warnings(alphas, solutions)
+    inputs = {
+        **setting.inputs(), "alpha": list(alphas) if many else alphas[0],
+        "nodes": options.nodes, "tolerance": options.tolerance, "start": options.start,
+        "backend": options.backend, "seed": options.seed,
+    }
+    if figure is not None and solutions:
+        from replica.document.figure import draw_curve
+
+        draw_curve(figure, alphas[: len(solutions)], solutions,
+                   f"{setting.activation.name}, {setting.task}")
+    if table is not None and solutions:
+        write_atomically(table, _csv(alphas, solutions))
+    if as_json:
+        points = [{"alpha": a, **s.document()} for a, s in zip(alphas, solutions, strict=False)]
+        body: dict[str, Any] = {"points": points} if many else (points[0] if points else {})
+        if interrupted:
+            body["interrupted"] = True
+        click.echo(document(inputs, warnings, body))
+    else:
+        warn(warnings)
+        _print(setting, alphas, solutions)
+    if interrupted:
+        return 130
+    return 0 if all(s.converged for s in solutions) else 1
+
+
+def _warnings(alphas: tuple[float, ...], solutions: list[Any]) -> list[str]:
+    found = []
+    for a, s in zip(alphas, solutions, strict=False):
+        found += [f"alpha {a:g}: {m}" for m in s.messages]
+        if not s.feasible:
+            found.append(f"alpha {a:g}: infeasible overlaps")
+        if s.stable is False:
+            found.append(
+                f"alpha {a:g}: replicon {s.replicon:.3g} > 1, replica symmetry is unstable"
+            )
+    return found
+
+
+COLUMNS = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
+
+
+def _csv(alphas: tuple[float, ...], solutions: list[Any]) -> str:
+    import csv
+    import io
+
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    scalars = ("test_error", "train_loss", "free_energy")
+    header = ["alpha"]
+    for name in (*COLUMNS, *scalars):
+        header += [name, f"{name}_se"]
+    writer.writerow([*header, "excess_risk", "replicon", "stable", "converged", "residual"])
+    for a, s in zip(alphas, solutions, strict=False):
+        row: list[Any] = [a]
+        for n in COLUMNS:
+            row += [s.order_parameters[n], s.standard_errors["order_parameters"][n]]
+        for n in scalars:
+            row += [getattr(s, n), s.standard_errors[n]]
+        writer.writerow([*row, s.excess_risk, s.replicon, s.stable, s.converged, s.residual])
+    return stream.getvalue()
+
+
+def _print(setting: Any, alphas: tuple[float, ...], solutions: list[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    length = ", ".join(f"{k}: {v:g}" if v < 1 else str(k) for k, v in setting.lengths.items())
+    table = Table(
+        title=f"{setting.activation.name} on {setting.task}-SLR, nu = {setting.nu:g}, "
+              f"L = {length}, r_k = {setting.reg_k:g}, r_v = {setting.reg_v:g}, "
+              f"noise {setting.noise:g}",
+        title_justify="left",
+    )
+    for name in ("alpha", "m_k", "q_k", "m_v", "q_v", "test error", "train loss", "replicon", ""):
+        table.add_column(name, justify="right", no_wrap=True)
+    for a, s in zip(alphas, solutions, strict=False):
+        e = s.standard_errors["order_parameters"]
+        p = s.order_parameters
+        state = "" if s.converged else "not converged"
+        if s.stable is False:
+            state = f"{state} unstable".strip()
+        table.add_row(
+            f"{a:g}", *(with_error(p[n], e[n]) for n in ("m_k", "q_k", "m_v", "q_v")),
+            with_error(s.test_error, s.standard_errors["test_error"]),
+            with_error(s.train_loss, s.standard_errors["train_loss"]),
+            "-" if s.replicon is None else with_error(s.replicon, s.standard_errors["replicon"]),
+            state,
+        )
+    console.print(table)
+    last = solutions[-1] if solutions else None
+    if last is not None:
+        console.print(
+            f"{last.nodes} nodes, {last.backend}, residual {last.residual:.1e}, "
+            f"{sum(s.seconds for s in solutions):.1f} s; brackets: one standard error",
+            highlight=False,
+        )

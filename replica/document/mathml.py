@@ -1,0 +1,31 @@
+"""Display formulas as MathML Core."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from replica.derivation.step import Step
+from replica.document.layout import lay_out
+from replica.document.write import conclusion_name, presented
+
+
+@lru_cache(maxsize=1)
+def _converter() -> Any:
+    from math_core import LatexToMathML
+
+    return LatexToMathML()
+
+
+def mathml(latex: str) -> str:
+    """A displayed formula."""
+    return str(_converter().convert_with_local_state(latex, displaystyle=True))
+
+
+def display_mathml(step: Step, name: str) -> str:
+    """One conclusion of a step, broken into lines like the LaTeX document."""
+    out = []
+    for e in lay_out(conclusion_name(step, name), presented(step, name)):
+        rows = [rf"{e.left} &= {e.lines[0]}"] + [rf"&\quad {line}" for line in e.lines[1:]]
+        out.append(mathml(r"\begin{aligned}" + r" \\ ".join(rows) + r"\end{aligned}"))
+    return "".join(out)
