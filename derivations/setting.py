@@ -1,4 +1,4 @@
-"""The options of single-location regression, checked: the words of the command line and of Python."""
+"""The options of single-location regression, checked: one set of words for shell and Python."""
 
 from __future__ import annotations
 

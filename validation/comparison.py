@@ -100,7 +100,7 @@ def compare(
         freedom = total**2 / (
             theory_error**4 / (SCRAMBLES - 1) + simulation.error**4 / simulation.freedom
         )
-        p = float(2 * student.sf(abs(z), freedom))
+        p = 2 * float(student.sf(abs(z), freedom))
     return Comparison(
         case, observable, theory, theory_error, simulation.value, simulation.error, z, p,
         counted, reason,
@@ -109,7 +109,7 @@ def compare(
 
 def threshold(count: int, level: float = LEVEL) -> float:
     """Smallest p-value allowed among ``count`` comparisons (Sidak)."""
-    return 1.0 - (1.0 - level) ** (1.0 / max(1, count))
+    return float(1.0 - (1.0 - level) ** (1.0 / max(1, count)))
 
 
 def agrees(comparisons: Sequence[Comparison], level: float = LEVEL) -> bool:

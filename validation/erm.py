@@ -68,7 +68,7 @@ class TrainingProblem:
                 slopes[here, :, 0] = np.broadcast_to(by_chi, chi[:, here].shape).T
                 slopes[here, :, 1] = np.broadcast_to(by_z, z[:, here].shape).T
             gradient += (flat.T @ slopes.reshape(-1, 2)).T.ravel() / math.sqrt(D)
-        return total / D, gradient / D
+        return float(total) / D, gradient / D
 
     def train(self, start: Array) -> Trained:
         """Minimise from ``start`` (shape ``(2D,)``)."""

@@ -14,6 +14,7 @@ from typing import Any
 import replica
 from replica.derivation.chain import SaddlePointEquations, derive_erm
 from replica.document.mathml import display_mathml
+from replica.document.numbers import clean, with_error
 from replica.errors import UsageError
 from validation.comparison import Comparison, threshold
 from validation.figures import case_figure
@@ -49,8 +50,6 @@ def _is_ours(folder: Path) -> bool:
 def write_report(result: StudyResult, folder: Path) -> list[Path]:
     """Write both files into ``folder``, replacing an earlier report as a whole."""
     check_destination(folder)
-    from replica.cli.output import clean
-
     document = json.dumps(clean(report_document(result)), indent=2, allow_nan=False)
     page = report_page(result)
     try:
@@ -237,8 +236,6 @@ def _number(value: float | None) -> str:
 
 
 def _cell(value: float, error: float) -> str:
-    from replica.cli.output import with_error
-
     return html.escape(with_error(value, error))
 
 

@@ -20,7 +20,7 @@ from replica.model import SIGMA, Model
 from replica.saddle_point.kernels import Compiled
 from replica.symbolic.tokens import index
 from validation.data import Dataset, draw
-from validation.erm import TrainingProblem, Trained, overlaps, starting_weights
+from validation.erm import Trained, TrainingProblem, overlaps, starting_weights
 from validation.population import population_error, sampled_error
 
 OVERLAPS = ("m_k", "m_v", "q_k", "q_v", "m_kv", "m_vk", "q_kv")
@@ -143,7 +143,8 @@ def make_simulator(setting: Setting) -> Simulator:
 def attention_kernel(model: Model, setting: Setting) -> Compiled:
     """The attention weights as a function of the scores."""
     activation, attention = model.activation, model.attention
-    assert activation is not None and attention is not None
+    assert activation is not None
+    assert attention is not None
     j = index("j")
     inputs: dict[str, Any] = {attention.field_name: "token"}
     inputs |= {n: "uniform" for n in setting.values()}

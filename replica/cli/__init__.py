@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import ClassVar
 
 import click
 
@@ -13,7 +14,7 @@ from replica.errors import DerivationError, ReplicaError, UsageError
 class LazyGroup(click.Group):
     """Commands live in modules that are imported when they are called."""
 
-    commands_by_module = {
+    commands_by_module: ClassVar[dict[str, str]] = {
         "derive": "Derive the replica equations and print or write them.",
         "solve": "Solve the saddle-point equations, with error bars.",
         "simulate": "Train on sampled data and measure the overlaps.",

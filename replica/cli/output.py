@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import tempfile
@@ -14,26 +13,11 @@ from typing import Any
 
 import click
 
+from replica.document.numbers import clean
 from replica.errors import UsageError
 
 SCHEMA_VERSION = 1
 FIGURES = (".svg", ".pdf", ".png")
-
-
-def clean(value: Any) -> Any:
-    """Infinity to ``"inf"``, NaN to ``None``, mappings and sequences through."""
-    if isinstance(value, Mapping):
-        return {str(k): clean(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [clean(v) for v in value]
-    if isinstance(value, bool) or value is None or isinstance(value, str | int):
-        return value
-    number = float(value)
-    if math.isnan(number):
-        return None
-    if math.isinf(number):
-        return "inf" if number > 0 else "-inf"
-    return number
 
 
 def document(inputs: Mapping[str, Any], warnings: list[str], body: Mapping[str, Any]) -> str:
@@ -102,17 +86,3 @@ def progress(title: str, total: int) -> Iterator[Any]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.update(task, completed=done)
-
-
-def with_error(value: float | None, error: float | None) -> str:
-    """``0.3329(2)``: the error in units of the last digits shown, two digits below 0.25."""
-    if value is None or math.isnan(value):
-        return "-"
-    if error is None or not math.isfinite(error) or error <= 0:
-        return f"{value:.6g}"
-    exponent = math.floor(math.log10(error))
-    digits = exponent if error / 10**exponent >= 2.5 else exponent - 1
-    if digits >= 0:
-        return f"{value:.0f}({error:.0f})"
-    scaled = round(error / 10**digits)
-    return f"{value:.{-digits}f}({scaled})"

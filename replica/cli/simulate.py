@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from replica.cli.options import model_options, run_options, setting_from
-from replica.cli.output import document, progress, warn, with_error
+from replica.cli.output import document, progress, warn
+from replica.document.numbers import with_error
 from replica.errors import UsageError
 
 

@@ -13,9 +13,9 @@ from replica.cli.output import (
     document,
     progress,
     warn,
-    with_error,
     write_atomically,
 )
+from replica.document.numbers import with_error
 
 
 @click.command("solve")
@@ -120,32 +120,18 @@ def _csv(alphas: tuple[float, ...], solutions: list[Any]) -> str:
 
 def _print(setting: Any, alphas: tuple[float, ...], solutions: list[Any]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
     length = ", ".join(f"{k}: {v:g}" if v < 1 else str(k) for k, v in setting.lengths.items())
-    table = Table(
-        title=f"{setting.activation.name} on {setting.task}-SLR, nu = {setting.nu:g}, "
-              f"L = {length}, r_k = {setting.reg_k:g}, r_v = {setting.reg_v:g}, "
-              f"noise {setting.noise:g}",
-        title_justify="left",
+    console.print(
+        f"{setting.activation.name} on {setting.task}-SLR, nu = {setting.nu:g}, L = {length}, "
+        f"r_k = {setting.reg_k:g}, r_v = {setting.reg_v:g}, noise {setting.noise:g}",
+        highlight=False,
     )
-    for name in ("alpha", "m_k", "q_k", "m_v", "q_v", "test error", "train loss", "replicon", ""):
-        table.add_column(name, justify="right", no_wrap=True)
-    for a, s in zip(alphas, solutions, strict=False):
-        e = s.standard_errors["order_parameters"]
-        p = s.order_parameters
-        state = "" if s.converged else "not converged"
-        if s.stable is False:
-            state = f"{state} unstable".strip()
-        table.add_row(
-            f"{a:g}", *(with_error(p[n], e[n]) for n in ("m_k", "q_k", "m_v", "q_v")),
-            with_error(s.test_error, s.standard_errors["test_error"]),
-            with_error(s.train_loss, s.standard_errors["train_loss"]),
-            "-" if s.replicon is None else with_error(s.replicon, s.standard_errors["replicon"]),
-            state,
-        )
-    console.print(table)
+    if len(solutions) == 1:
+        console.print(_single_table(alphas[0], solutions[0]))
+    elif solutions:
+        console.print(_curve_table(alphas, solutions))
     last = solutions[-1] if solutions else None
     if last is not None:
         console.print(
@@ -153,3 +139,51 @@ def _print(setting: Any, alphas: tuple[float, ...], solutions: list[Any]) -> Non
             f"{sum(s.seconds for s in solutions):.1f} s; brackets: one standard error",
             highlight=False,
         )
+
+
+def _state(s: Any) -> str:
+    state = "" if s.converged else "not converged"
+    return f"{state} unstable".strip() if s.stable is False else state
+
+
+def _replicon(s: Any) -> str:
+    if s.replicon is None:
+        return "-"
+    return with_error(s.replicon, s.standard_errors["replicon"])
+
+
+def _single_table(alpha: float, s: Any) -> Any:
+    """One saddle point: a row per quantity."""
+    from rich.table import Table
+
+    table = Table("quantity", "k", "v", title=f"alpha = {alpha:g}", title_justify="left")
+    errors = s.standard_errors
+    for kind, letters in (("order_parameters", ("m", "q", "V")),
+                          ("conjugates", ("mhat", "qhat", "Vhat"))):
+        values = getattr(s, kind)
+        for letter in letters:
+            table.add_row(letter, *(
+                with_error(values[f"{letter}_{w}"], errors[kind][f"{letter}_{w}"])
+                for w in ("k", "v")
+            ))
+    table.add_section()
+    for name in ("test_error", "train_loss", "free_energy"):
+        table.add_row(name.replace("_", " "), with_error(getattr(s, name), errors[name]), "")
+    table.add_row("replicon", _replicon(s), _state(s))
+    return table
+
+
+def _curve_table(alphas: tuple[float, ...], solutions: list[Any]) -> Any:
+    from rich.table import Table
+
+    table = Table(title_justify="left", padding=(0, 0), pad_edge=False)
+    for name in ("alpha", "m_k", "q_k", "m_v", "q_v", "test error", "replicon"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for a, s in zip(alphas, solutions, strict=False):
+        e, p = s.standard_errors["order_parameters"], s.order_parameters
+        table.add_row(
+            f"{a:g}", *(with_error(p[n], e[n]) for n in ("m_k", "q_k", "m_v", "q_v")),
+            with_error(s.test_error, s.standard_errors["test_error"]), _replicon(s), _state(s),
+        )
+    return table

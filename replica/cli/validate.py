@@ -26,9 +26,8 @@ from replica.errors import UsageError
               help="Worker processes.  [default: all cores]")
 @click.option("--output", default=None, help="Folder of report.html and report.json.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.pass_context
-def command(ctx: click.Context, preset: str | None, output: str | None, as_json: bool,
-            threads: int | None, seed: int, **words: Any) -> int:
+def command(preset: str | None, output: str | None, as_json: bool, threads: int | None, seed: int,
+            **words: Any) -> int:
     """Compare theory with simulation; exit 1 if they disagree."""
     from validation.report import check_destination
     from validation.study import run_study, with_workers
@@ -36,7 +35,7 @@ def command(ctx: click.Context, preset: str | None, output: str | None, as_json:
     folder = Path(output) if output is not None else None
     if folder is not None:
         check_destination(folder)
-    study = with_workers(_study(ctx, preset, seed, words), threads)
+    study = with_workers(_study(click.get_current_context(), preset, seed, words), threads)
     with progress("validating", 1000) as report:
         result = run_study(study, lambda done, total: report(1000 * done // total))
     return _present(result, folder, as_json)
@@ -99,7 +98,7 @@ def _print(result: Any, rule: dict[str, Any], comparisons: list[Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from replica.cli.output import with_error
+    from replica.document.numbers import with_error
 
     table = Table(title="largest deviations", title_justify="left")
     table.add_column("case")

@@ -86,7 +86,7 @@ def compile_mpmath(program: Program) -> Callable[..., tuple[Any, ...]]:
 
     namespace: dict[str, Any] = {n: getattr(mpmath_runtime, n) for n in mpmath_runtime.__all__}
     namespace["pi"] = mp.pi
-    exec(  # noqa: S102
+    exec(
         compile(print_mpmath(program), f"<generated {program.name}>", "exec"), namespace
     )
     function: Callable[..., tuple[Any, ...]] = namespace[program.name]

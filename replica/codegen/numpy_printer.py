@@ -67,6 +67,6 @@ def compile_numpy(program: Program) -> Callable[..., tuple[Any, ...]]:
     namespace: dict[str, Any] = {n: getattr(numpy_runtime, n) for n in numpy_runtime.__all__}
     namespace |= {"arange": np.arange, "eye": np.eye, "abs": np.abs}
     source = print_numpy(program)
-    exec(compile(source, f"<generated {program.name}>", "exec"), namespace)  # noqa: S102
+    exec(compile(source, f"<generated {program.name}>", "exec"), namespace)
     function: Callable[..., tuple[Any, ...]] = namespace[program.name]
     return function

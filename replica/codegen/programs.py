@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ def build_programs(equations: SaddlePointEquations, *, stein: bool) -> Programs:
     integrands["loss"] = _at_minimiser(_activated(model.loss, model), model)
     integrands["envelope"] = _at_minimiser(_activated(envelope, model), model)
     scalar: dict[str, Shape] = {n: s for n, s in base.items() if s == "uniform"}
-    with_means = {**scalar, **{n: "uniform" for n in integrands}}
+    with_means: dict[str, Shape] = {**scalar, **_uniform(integrands)}
 
     f = equations.free_energy
     (data,) = outermost(f, (Expectation,))
@@ -114,13 +114,17 @@ def build_programs(equations: SaddlePointEquations, *, stein: bool) -> Programs:
         hessian=lower("hessian", hessians, base, {j: "row", i: "col"}),
         averages=lower("averages", integrands, base, _AXIS),
         conjugates=lower(
-            "conjugates", means, {**with_means, **{n: "uniform" for n in conjugates}}
+            "conjugates", means, {**with_means, **_uniform(conjugates)}
         ),
         overlaps=lower("overlaps", equations.overlaps, with_means),
         free_energy=lower("free_energy", {"free_energy": free_energy}, with_means),
         risk_averages=lower("risk_averages", risk_integrands, base, _AXIS),
-        risk=lower("risk", risk_means, {**scalar, **{n: "uniform" for n in risk_integrands}}),
+        risk=lower("risk", risk_means, {**scalar, **_uniform(risk_integrands)}),
     )
+
+
+def _uniform(names: Iterable[str]) -> dict[str, Shape]:
+    return {n: "uniform" for n in names}
 
 
 def _inputs(model: Model) -> dict[str, Shape]:

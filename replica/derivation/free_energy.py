@@ -22,7 +22,7 @@ from replica.errors import DerivationError
 from replica.model import LABEL, NOISE, RATIO, SIGMA, Model, Sector
 from replica.symbolic.averages import Expectation, LogPartition, Minimum, OneSamplePartition
 from replica.symbolic.replicas import ReplicaMatrix
-from replica.symbolic.tokens import TokenSum, outermost, index, write_out
+from replica.symbolic.tokens import TokenSum, index, outermost, write_out
 
 BETA = sp.Symbol("beta", positive=True)
 REPLICAS = sp.Symbol("n", positive=True)
@@ -387,7 +387,8 @@ def integrate_weights(model: Model, ansatz: Step) -> Step:
                 sp.log(2 * sp.pi) * sp.Rational(n * size, 2)
                 - sp.log(joint.det() * b.rho.det().xreplace(point)) / 2
             )
-            pairs.append((evaluate(c["log_weights"].subs(REPLICAS, n), point), evaluate(direct, {})))
+            mine = c["log_weights"].subs(REPLICAS, n)
+            pairs.append((evaluate(mine, point), evaluate(direct, {})))
         return compare(pairs, "explicit Gaussian integral at n = 1, 2, 3")
 
     return Step(
@@ -465,7 +466,9 @@ def local_fields(model: Model) -> Step:
         point = random_point(_symbols(joint, M, b.rho, *c.values()))
         schur = joint - M * b.rho.inv() * M.T
         mine = ReplicaMatrix(c["replica_covariance"], c["common_covariance"]).explicit(n)
-        pairs += [(evaluate(x, point), evaluate(y, point)) for x, y in zip(mine, schur, strict=True)]
+        pairs += [
+            (evaluate(x, point), evaluate(y, point)) for x, y in zip(mine, schur, strict=True)
+        ]
         regression = M * b.rho.inv()
         stacked = sp.Matrix.vstack(*[c["mean"]] * n)
         pairs += [
@@ -644,7 +647,7 @@ def zero_temperature(model: Model, finite: Step, fields: Step) -> Step:
         premises=("free energy at finite temperature", "local fields"),
         conclusion=conclusion,
         check=check,
-        text="The data term becomes the Moreau envelope of the loss around the cavity fields omega.",
+        text="The data term becomes the Moreau envelope of the loss around the cavity field.",
         assumption="exchange of the limits beta -> oo and D -> oo; a unique global minimum",
     )
 
@@ -692,7 +695,8 @@ def manifold(model: Model, zero: Step) -> Step:
         pairs = []
         for seed in (5, 6):
             point = random_point(_symbols(f, c["f"]), seed)
-            strip_all = {e: sp.Integer(3) for e in (f.atoms(Expectation) | c["f"].atoms(Expectation))}
+            averages = f.atoms(Expectation) | c["f"].atoms(Expectation)
+            strip_all = {e: sp.Integer(3) for e in averages}
             bare = f.xreplace(strip_all)
             zero_cross = {s: sp.S.Zero for s in cross}
             pairs.append((

@@ -357,7 +357,10 @@ def _as_moments(expr: Any, s: Sector, with_teacher: Any, with_noise: Any) -> Any
             (only,) = sums
             outside = t / only
             b = only.bound
-            rule = {s.residual(b) * s.teacher(b): with_teacher, s.residual(b) * s.noise(b): with_noise}
+            rule = {
+                s.residual(b) * s.teacher(b): with_teacher,
+                s.residual(b) * s.noise(b): with_noise,
+            }
             if only.body not in rule:
                 raise DerivationError(f"unexpected average {only}")
             total += outside * rule[only.body]

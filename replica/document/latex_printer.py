@@ -15,6 +15,11 @@ from replica.symbolic.tokens import TokenSum
 class ReplicaLatexPrinter(LatexPrinter):
     """SymPy's printer with rules for our nodes and the explicit symbol table."""
 
+    def _as_ordered_terms(self, expr: Any, order: Any = None) -> list[Any]:
+        """Positive terms first: ``q - m^2``, not ``-m^2 + q``."""
+        terms = super()._as_ordered_terms(expr, order=order)
+        return sorted(terms, key=lambda t: t.could_extract_minus_sign())
+
     def _print_Symbol(self, expr: Any, style: str = "plain") -> str:
         return symbol_latex(expr.name)
 

@@ -94,7 +94,7 @@ def join(*shapes: Shape) -> Shape:
     """The shape of an element-wise combination."""
     result: Shape = "uniform"
     for s in shapes:
-        if s == result or _RANK[s] < _RANK[result] and not _mixed(s, result):
+        if s == result or (_RANK[s] < _RANK[result] and not _mixed(s, result)):
             continue
         if _RANK[s] > _RANK[result] and not _mixed(s, result):
             result = s

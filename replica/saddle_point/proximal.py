@@ -201,8 +201,7 @@ def starting_points(inputs: Mapping[str, Any], kernels: Kernels, length: int) ->
     return starts
 
 
-def distinct(a: Array, b: Array) -> Array:
+def distinct(a: Array, b: Array) -> Any:
     """Where two displacements differ as arguments."""
     gap = np.abs(a - b).max(axis=0)
-    result: Array = gap > DISTINCT * (1.0 + np.abs(a).max(axis=0))
-    return result
+    return gap > DISTINCT * (1.0 + np.abs(a).max(axis=0))

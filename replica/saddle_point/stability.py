@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from replica.model import Array
+from replica.saddle_point.nodes import NodeGroup
 from replica.saddle_point.sweep import NumpyEngine
 
 BLOCKS = 16
@@ -29,9 +30,10 @@ class Replicon:
 
 def replicon(engine: NumpyEngine, values: Mapping[str, float]) -> Replicon | None:
     """Spectral radius of ``T`` at the engine's minimisers; ``None`` if it is not finite."""
-    blocks = np.zeros((BLOCKS, len(engine.kernels.model.sectors), len(engine.kernels.model.sectors)))
+    sectors = len(engine.kernels.model.sectors)
+    blocks = np.zeros((BLOCKS, sectors, sectors))
     for group, state in zip(engine.nodes.groups, engine.state, strict=True):
-        size = len(engine.kernels.model.sectors) * group.length
+        size = sectors * group.length
         affordable = max(2, int(WORK_LIMIT / (size**3 * BLOCKS)))
         per_block = min(group.count // BLOCKS, affordable)
         chunk = max(1, min(per_block, int(4e6 / size**2)))
@@ -54,7 +56,7 @@ def replicon(engine: NumpyEngine, values: Mapping[str, float]) -> Replicon | Non
 
 
 def _squared_response(
-    engine: NumpyEngine, group: object, state: Array, here: slice, values: Mapping[str, float]
+    engine: NumpyEngine, group: NodeGroup, state: Array, here: slice, values: Mapping[str, float]
 ) -> Array:
     """Sum over nodes of ``sum_lm (df_al/domega_cm)^2`` for each pair of sectors."""
     response = responses(engine, group, state, here, values)
@@ -66,12 +68,9 @@ def _squared_response(
 
 
 def responses(
-    engine: NumpyEngine, group: object, state: Array, here: slice, values: Mapping[str, float]
+    engine: NumpyEngine, group: NodeGroup, state: Array, here: slice, values: Mapping[str, float]
 ) -> Array:
     """``df/domega`` per node, shape ``(nodes, sectors*length, sectors*length)``."""
-    from replica.saddle_point.nodes import NodeGroup
-
-    assert isinstance(group, NodeGroup)
     k, L = engine.kernels, group.length
     inputs = engine.block_inputs(group, here, values)
     inputs |= engine.minimisers(inputs, state[:, here], L)

@@ -151,7 +151,7 @@ class NumpyEngine:
         for start in proximal.starting_points(inputs, k, length):
             other = proximal.minimise_attention(k, inputs, start, coarse, length)
             differs = proximal.distinct(best, other.displacement)
-            lower = differs & (other.objective < objective - 1e-9 * (1.0 + np.abs(objective)))
+            lower: Any = differs & (other.objective < objective - 1e-9 * (1.0 + np.abs(objective)))
             rival = np.where(
                 lower, objective, np.where(differs, np.minimum(rival, other.objective), rival)
             )

@@ -172,11 +172,11 @@ class Centred(sp.Expr):
         return outside * cls(TokenSum(inside, bound), weights)
 
     @property
-    def values(self) -> TokenSum:
+    def values(self) -> Any:
         return self.args[0]
 
     @property
-    def weights(self) -> TokenWeights:
+    def weights(self) -> Any:
         return self.args[1]
 
     @property
