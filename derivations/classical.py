@@ -56,5 +56,6 @@ def logistic(*, rho: sp.Expr = sp.S.One) -> Model:
         loss=softplus(-margin),
         channel=sp.sign(w.teacher(RELEVANT)),
         law=GaussianLaw(w),
+        test_loss=(1 - sp.sign(margin)) / 2,
         test_error=sp.acos(w.m / sp.sqrt(w.rho * w.q)) / sp.pi,
     )

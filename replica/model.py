@@ -176,7 +176,7 @@ class Model:
         Draws from that law.
     test_error
         ``None`` for the squared error of ``prediction``, otherwise an expression in the order
-        parameters.
+        parameters, checked against the average of ``test_loss`` over fresh samples.
     constants
         Values of symbols that the model fixes (teacher variance, activation parameters).
     """
@@ -190,6 +190,7 @@ class Model:
     activation: Activation | None = None
     prediction: sp.Expr | None = None
     test_error: sp.Expr | None = None
+    test_loss: sp.Expr | None = None
     task: str = ""
     constants: Mapping[str, float] = field(default_factory=dict)
     sampling_only: bool = False

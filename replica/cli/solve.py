@@ -158,11 +158,10 @@ def _single_table(alpha: float, s: Any) -> Any:
 
     table = Table("quantity", "k", "v", title=f"alpha = {alpha:g}", title_justify="left")
     errors = s.standard_errors
-    for kind, letters in (("order_parameters", ("m", "q", "V")),
-                          ("conjugates", ("mhat", "qhat", "Vhat"))):
+    for kind, suffix in (("order_parameters", ""), ("conjugates", " conjugate")):
         values = getattr(s, kind)
-        for letter in letters:
-            table.add_row(letter, *(
+        for letter in ("m", "q", "V"):
+            table.add_row(letter + suffix, *(
                 with_error(values[f"{letter}_{w}"], errors[kind][f"{letter}_{w}"])
                 for w in ("k", "v")
             ))

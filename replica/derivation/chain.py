@@ -95,7 +95,7 @@ def derive_erm(model: Model) -> SaddlePointEquations:
         saddle_point.response_identity(model, conjugates, cavity),
         saddle_point.stein_attention(model, conjugates, cavity),
         saddle_point.conditioned_readout(model, conjugates, cavity),
-        saddle_point.test_risk(model, cavity),
+        saddle_point.fresh_risk(model, cavity),
     ]
     readout = reduction.readout_step(model)
     if readout is not None:

@@ -190,7 +190,7 @@ def fourier(model: Model) -> Step:
         base = sp.Matrix([[3, 1], [1, 4]])
         Mt0 = sp.Matrix(dim, S, lambda i, j: sp.Rational(2 * i + j + 1, 7))
 
-        def exponent(qt: sp.Matrix, mt: sp.Matrix, q: sp.Matrix, m: sp.Matrix) -> Any:
+        def quadratic_form(qt: sp.Matrix, mt: sp.Matrix) -> tuple[sp.Matrix, sp.Matrix]:
             w = sp.Matrix(dim, 1, sp.symbols("u0:2"))
             ws = sp.Matrix(int(S), 1, sp.symbols(f"s0:{int(S)}"))
             quadratic = c["coordinate"].subs({
@@ -200,7 +200,10 @@ def fourier(model: Model) -> Step:
             form = sp.expand(explicit[0, 0])
             hessian = sp.hessian(form, list(w))
             source = sp.Matrix(dim, int(S), lambda i, j: sp.diff(form, w[i], ws[j]))
-            A = base - hessian
+            return base - hessian, source
+
+        def exponent(qt: sp.Matrix, mt: sp.Matrix, q: sp.Matrix, m: sp.Matrix) -> Any:
+            A, source = quadratic_form(qt, mt)
             trace = _explicit(
                 c["constraint"].subs(REPLICAS, sp.Rational(dim, S)),
                 {"Qtilde": qt, "Mtilde": mt, "Q": q, "M": m},
@@ -212,7 +215,12 @@ def fourier(model: Model) -> Step:
         G = (base - Qt0).inv()
         m = G * Mt0
         q = G + m * m.T
-        pairs = []
+        A0, source0 = quadratic_form(Qt0, Mt0)
+        # the overlap that the source makes, E[w w*] for unit Gaussian teachers, has the right sign
+        pairs = [
+            (evaluate(x, {}), evaluate(y, {}))
+            for x, y in zip(A0.inv() * source0, m, strict=True)
+        ]
         for i, j in ((0, 0), (0, 1), (1, 1)):
             shift = sp.zeros(dim)
             shift[i, j] = shift[j, i] = step

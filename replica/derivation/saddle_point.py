@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import mpmath as mp
@@ -131,8 +132,10 @@ def conjugate_equations(model: Model, on_manifold: Step, cavity: Step) -> Step:
             data = _residual_form(slope - coefficient * hat, model, cavity)
             conclusion[hat.name] = _tidy_average(-data / coefficient)
 
+    reference = cache(lambda: _ConjugateReference(model, f, cavity))
+
     def check(c: Conclusion) -> CheckResult:
-        return _check_conjugates(model, f, cavity, c)
+        return reference().compare(c)
 
     return Step(
         name="conjugate equations",
@@ -179,95 +182,101 @@ def _is_residual(expr: Any) -> bool:
     return isinstance(base, AppliedUndef) and base.func.__name__.startswith("f_")
 
 
-def _check_conjugates(model: Model, f: Any, cavity: Step, c: Conclusion) -> CheckResult:
-    """Finite differences of the data term on three random nodes, against the conclusion.
+class _ConjugateReference:
+    """Finite differences of the data term on three random nodes at ``L = 2``.
 
     A toy attention ``sigma_l = 1/2 + chi_l/3`` makes the loss explicit; the minimum is found by
     Newton's method at 40 digits.
     """
+
     digits, length = 40, 2
-    with mp.workdps(digits):
-        h = mp.mpf(10) ** -10
+
+    def __init__(self, model: Model, f: Any, cavity: Step) -> None:
+        self.model, self.cavity = model, cavity
+        self.bare = f.xreplace({e: sp.S.Zero for e in f.atoms(Expectation)})
         data = sp.Add(*f.atoms(Expectation))
         minimum = next(iter(data.atoms(Minimum)))
-        explicit = write_out(minimum.objective, length)
+        positions = [sp.Integer(p) for p in range(1, self.length + 1)]
+        self.positions = positions
         attention = model.sectors[0]
-        explicit = explicit.xreplace({
-            SIGMA(sp.Integer(p)): sp.Rational(1, 2) + attention.field(sp.Integer(p)) / 3
-            for p in range(1, length + 1)
+        self.objective = write_out(minimum.objective, self.length).xreplace({
+            SIGMA(p): sp.Rational(1, 2) + attention.field(p) / 3 for p in positions
         })
-        fields = [s.field(sp.Integer(p)) for s in model.sectors for p in range(1, length + 1)]
-        overlaps = [x for s in model.sectors for x in (s.m, s.q, s.V)]
-        point = random_point(
-            [x for x in f.free_symbols if isinstance(x, sp.Symbol)], 3
-        )
+        self.fields = [s.field(p) for s in model.sectors for p in positions]
+        self.point = random_point([x for x in f.free_symbols if isinstance(x, sp.Symbol)], 3)
         for s in model.sectors:
-            point[s.V] = sp.Rational(1, 5) + point[s.V] / 50
-            point[s.q] = 1 + point[s.m] ** 2 / sp.sympify(s.rho).xreplace(point)
-        nodes = []
-        for node in range(3):
-            values = {LABEL: sp.Rational(node - 1, 2) + sp.Rational(1, 3)}
-            for s in model.sectors:
-                for p in range(1, length + 1):
-                    names = random_point(sp.symbols(f"t{s.name}{p} u{s.name}{p}", real=True), node)
-                    teacher, noise = (names[k] for k in sorted(names, key=str))
-                    values[s.teacher(sp.Integer(p))] = teacher
-                    values[s.noise(sp.Integer(p))] = noise
-            nodes.append(values)
+            self.point[s.V] = sp.Rational(1, 5) + self.point[s.V] / 50
+            self.point[s.q] = 1 + self.point[s.m] ** 2 / sp.sympify(s.rho).xreplace(self.point)
+        self.nodes = [self._node(n) for n in range(3)]
+        with mp.workdps(self.digits):
+            self.cases = [(sp.Rational(1, 3), self._with_residuals(v)) for v in self.nodes]
+            self.slopes = {
+                x: self._slope(x) for s in model.sectors for x in (s.m, s.q, s.V)
+            }
 
-        def solve(values: dict[Any, Any], at: dict[Any, Any]) -> tuple[Any, list[Any]]:
-            objective = explicit.xreplace(values).xreplace(at)
-            stand_in = [sp.Symbol(f"x{k}", real=True) for k in range(len(fields))]
-            objective = objective.xreplace(dict(zip(fields, stand_in, strict=True)))
-            # our primitives have a plain form that mpmath can evaluate
-            objective = objective.rewrite(sp.exp)
-            gradient = [sp.diff(objective, x) for x in stand_in]
-            start = []
-            for s in model.sectors:
-                for p in range(1, length + 1):
-                    omega = cavity_value(cavity, s)(sp.Integer(p)).xreplace(values).xreplace(at)
-                    start.append(evaluate(omega, {}, digits))
-            function = sp.lambdify(stand_in, gradient, "mpmath")
-            root = mp.findroot(lambda *x: function(*x), start, tol=mp.mpf(10) ** (-2 * digits + 10))
-            found = [root[k] for k in range(len(stand_in))]
-            value = sp.lambdify(stand_in, objective, "mpmath")(*found)
-            return value, found
+    def _node(self, node: int) -> dict[Any, Any]:
+        values: dict[Any, Any] = {LABEL: sp.Rational(node - 1, 2) + sp.Rational(1, 3)}
+        for s in self.model.sectors:
+            for p in self.positions:
+                draws = random_point(sp.symbols(f"t{s.name}{p} u{s.name}{p}", real=True), node)
+                values[s.teacher(p)], values[s.noise(p)] = (
+                    draws[k] for k in sorted(draws, key=str)
+                )
+        return values
 
-        def mean_minimum(at: dict[Any, Any]) -> Any:
-            return mp.fsum(solve(v, at)[0] for v in nodes) / 3
+    def _omega(self, s: Sector, p: Any, values: dict[Any, Any], at: dict[Any, Any]) -> Any:
+        omega = cavity_value(self.cavity, s)(p).xreplace(values).xreplace(at)
+        return evaluate(omega, {}, self.digits)
 
-        base = {x: point[x] for x in point}
-        cases = []
-        for values in nodes:
-            found = dict(zip(fields, solve(values, base)[1], strict=True))
-            residuals = {}
-            for s in model.sectors:
-                for p in range(1, length + 1):
-                    position = sp.Integer(p)
-                    omega = cavity_value(cavity, s)(position).xreplace(values).xreplace(base)
-                    gap = found[s.field(position)] - evaluate(omega, {}, digits)
-                    residuals[s.residual(position)] = sp.Float(
-                        gap / evaluate(s.V, base, digits), digits
-                    )
-            cases.append((sp.Rational(1, 3), {**values, **residuals}))
-        pairs = []
-        f_bare = f.xreplace({e: sp.S.Zero for e in f.atoms(Expectation)})
-        hats = {x.name: x for s in model.sectors for x in (s.m_hat, s.q_hat, s.V_hat)}
-        conjugates = {
-            hats[n]: evaluate(average_over(_write_out_averages(e, length), cases), base, digits)
-            for n, e in c.items()
-        }
-        alpha = evaluate(RATIO, base, digits)
-        for x in overlaps:
-            up, down = dict(base), dict(base)
-            up[x] = base[x] + sp.Rational(1, 10**10)
-            down[x] = base[x] - sp.Rational(1, 10**10)
-            slope = alpha * (mean_minimum(up) - mean_minimum(down)) / (2 * h)
-            algebra = sp.diff(f_bare, x)
-            total = evaluate(algebra.xreplace({k: sp.Float(v, digits)
-                                               for k, v in conjugates.items()}), base, digits)
-            pairs.append((total, -slope))
-        return compare(pairs, "finite differences of the data term on three nodes", 1e-14)
+    def _solve(self, values: dict[Any, Any], at: dict[Any, Any]) -> tuple[Any, list[Any]]:
+        stand_in = [sp.Symbol(f"x{k}", real=True) for k in range(len(self.fields))]
+        objective = self.objective.xreplace(values).xreplace(at)
+        objective = objective.xreplace(dict(zip(self.fields, stand_in, strict=True)))
+        # our primitives have a plain form that mpmath can evaluate
+        objective = objective.rewrite(sp.exp)
+        gradient = [sp.diff(objective, x) for x in stand_in]
+        start = [self._omega(s, p, values, at) for s in self.model.sectors for p in self.positions]
+        function = sp.lambdify(stand_in, gradient, "mpmath")
+        tolerance = mp.mpf(10) ** (10 - 2 * self.digits)
+        root = mp.findroot(lambda *x: function(*x), start, tol=tolerance)
+        found = [root[k] for k in range(len(stand_in))]
+        return sp.lambdify(stand_in, objective, "mpmath")(*found), found
+
+    def _with_residuals(self, values: dict[Any, Any]) -> dict[Any, Any]:
+        found = dict(zip(self.fields, self._solve(values, self.point)[1], strict=True))
+        residuals = {}
+        for s in self.model.sectors:
+            V = evaluate(s.V, self.point, self.digits)
+            for p in self.positions:
+                gap = found[s.field(p)] - self._omega(s, p, values, self.point)
+                residuals[s.residual(p)] = sp.Float(gap / V, self.digits)
+        return {**values, **residuals}
+
+    def _slope(self, x: Any) -> Any:
+        """``d(alpha E min)/dx`` by central differences."""
+        h = sp.Rational(1, 10**10)
+        ends = []
+        for sign in (1, -1):
+            at = dict(self.point)
+            at[x] += sign * h
+            ends.append(mp.fsum(self._solve(v, at)[0] for v in self.nodes) / len(self.nodes))
+        alpha = evaluate(RATIO, self.point, self.digits)
+        return alpha * (ends[0] - ends[1]) / (2 * mp.mpf(10) ** -10)
+
+    def compare(self, c: Conclusion) -> CheckResult:
+        hats = {x.name: x for s in self.model.sectors for x in (s.m_hat, s.q_hat, s.V_hat)}
+        with mp.workdps(self.digits):
+            conjugates = {}
+            for name, expr in c.items():
+                written = average_over(_write_out_averages(expr, self.length), self.cases)
+                value = evaluate(written, self.point, self.digits)
+                conjugates[hats[name]] = sp.Float(value, self.digits)
+            pairs = [
+                (evaluate(sp.diff(self.bare, x).xreplace(conjugates), self.point, self.digits),
+                 -slope)
+                for x, slope in self.slopes.items()
+            ]
+            return compare(pairs, "finite differences of the data term on three nodes", 1e-14)
 
 
 def _write_out_averages(expr: Any, length: int) -> Any:
@@ -558,18 +567,48 @@ def linear_channel(model: Model) -> tuple[Any, Any] | None:
     return slope, noise
 
 
-def test_risk(model: Model, cavity: Step) -> Step:
+def _declared_risk(model: Model, cavity: Step) -> Step:
+    """A closed form that the model declares, checked by averaging the test loss numerically."""
+    s = model.readout
+
+    def check(c: Conclusion) -> CheckResult:
+        import numpy as np
+
+        from replica.normals import standard_normal
+
+        if model.test_loss is None or len(model.sectors) > 1:
+            return CheckResult(False, "a declared test error needs one sector and a test loss")
+        one = sp.Integer(1)
+        names = sp.symbols("h z", real=True)
+        point = random_point({s.m, s.q} | sp.sympify(s.rho).free_symbols, 8)
+        point[s.q] = point[s.q] + 2 * point[s.m] ** 2 / sp.sympify(s.rho).xreplace(point)
+        values = {s.teacher(one): sp.sqrt(s.rho) * names[0], s.noise(one): names[1]}
+        label = write_out(model.channel, 1).xreplace(values)
+        omega = cavity_value(cavity, s)(one).xreplace(values)
+        loss = write_out(model.test_loss, 1).xreplace({LABEL: label, s.field(one): omega})
+        n = 801
+        axis = standard_normal((np.arange(n) + 0.5) / n)
+        grid = np.meshgrid(axis, axis, indexing="ij")
+        numbers = sp.lambdify(names, loss.xreplace(point), "numpy")(*grid)
+        pairs = [(evaluate(c["test_error"], point), mp.mpf(float(np.mean(numbers)))),
+                 (evaluate(c["noise_floor"], point), mp.mpf(0))]
+        return compare(pairs, "midpoint average of the test loss", 2e-3)
+
+    return Step(
+        name="test error",
+        rule="closed form declared by the model",
+        premises=("cavity fields",),
+        conclusion={"test_error": model.test_error, "noise_floor": sp.S.Zero},
+        check=check,
+    )
+
+
+def fresh_risk(model: Model, cavity: Step) -> Step:
     """Error on a fresh sample, whose fields are the cavity fields."""
     s = model.readout
     linear = linear_channel(model)
     if model.test_error is not None:
-        return Step(
-            name="test error",
-            rule="declared by the model",
-            premises=("cavity fields",),
-            conclusion={"test_error": model.test_error, "noise_floor": sp.S.Zero},
-            derived=False,
-        )
+        return _declared_risk(model, cavity)
     if model.prediction is None:
         raise DerivationError(f"model {model.name}: neither a prediction nor a test error")
     j = index("j")

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Solution:
-    """One saddle point.
+    """One saddle point. ``conjugates`` has the names of the overlaps they belong to.
 
     ``standard_errors`` has the keys ``order_parameters``, ``conjugates``, ``test_error``,
     ``train_loss``, ``free_energy`` and ``replicon``. ``residual`` is undamped, over the twelve

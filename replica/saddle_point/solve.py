@@ -183,7 +183,7 @@ class SaddlePointProblem:
         feasible = self.feasible(found.x)
         return Solution(
             order_parameters=dict(zip(self.names, map(float, found.x), strict=True)),
-            conjugates=hats,
+            conjugates=dict(zip(self.names, hats.values(), strict=True)),
             standard_errors=errors,
             test_error=test_error,
             excess_risk=test_error - floor,
@@ -250,11 +250,10 @@ class SaddlePointProblem:
             shifts = np.full((size, SCRAMBLES), np.nan)
         total = spread.T[size:] + slope[size:] @ shifts
         error = np.concatenate([shifts, total]).std(axis=1, ddof=1) / np.sqrt(SCRAMBLES)
-        names = self.hat_names
         envelope = averages.per_scramble["envelope"]
         return {
             "order_parameters": dict(zip(self.names, map(float, error[:size]), strict=True)),
-            "conjugates": dict(zip(names, map(float, error[size : 2 * size]), strict=True)),
+            "conjugates": dict(zip(self.names, map(float, error[size : 2 * size]), strict=True)),
             "test_error": float(error[2 * size]),
             "train_loss": float(error[2 * size + 1]),
             # stationary: to first order only the average itself varies

@@ -1,0 +1,40 @@
+"""Every step of every derivation passes its own check."""
+
+import pytest
+
+from derivations.classical import logistic, ridge
+from replica.derivation.chain import derive_erm
+from tests.conftest import derived
+
+
+@pytest.mark.parametrize("task", ["spiked", "max"])
+def test_all_steps_pass(activation, task):
+    for step in derived(activation, task).derivation:
+        result = step.run_check()
+        assert result.passed, f"{step.name}: {result.detail}"
+
+
+@pytest.mark.parametrize("model", [ridge, logistic])
+def test_all_steps_of_classical_problems_pass(model):
+    for step in derive_erm(model()).derivation:
+        result = step.run_check()
+        assert result.passed, f"{step.name}: {result.detail}"
+
+
+def test_only_the_replicon_is_marked_as_not_derived():
+    entered = [s.name for s in derived("softmax").derivation if not s.derived]
+    assert entered == ["replicon"]
+
+
+def test_every_other_step_has_a_check():
+    unchecked = [s.name for s in derived("softmax").derivation if s.check is None]
+    assert unchecked == ["replicon"]
+
+
+def test_premises_form_a_graph():
+    import networkx as nx
+
+    graph = derived("softmax").derivation.graph()
+    assert nx.is_directed_acyclic_graph(graph)
+    roots = [n for n, degree in graph.in_degree() if degree == 0]
+    assert roots == ["replicated partition function"]

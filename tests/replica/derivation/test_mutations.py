@@ -1,0 +1,46 @@
+"""The checks can fail: a term with its sign flipped, doubled or dropped is noticed.
+
+Survivors, and why they are no defect:
+
+* the sign of the cavity noise: ``zeta`` is symmetric, so the flipped statement is the same law;
+* everything in the replicon step, which is entered and marked as not yet derived.
+"""
+
+import pytest
+
+from derivations.classical import logistic, ridge
+from replica.derivation.chain import derive_erm
+from replica.derivation.mutate import all_survivors, mutants
+from tests.conftest import derived
+
+
+def explained(step: str, mutant) -> bool:
+    if step == "replicon":
+        return True
+    return step == "cavity fields" and mutant.change == "flipped" and "zeta" in mutant.term \
+        and "star" not in mutant.term
+
+
+def unexplained(equations):
+    return [
+        (step, m.name, m.change, m.term)
+        for step, kept in all_survivors(equations.derivation).items()
+        for m in kept
+        if not explained(step, m)
+    ]
+
+
+@pytest.mark.parametrize("model", [ridge, logistic])
+def test_one_token_problems(model):
+    assert unexplained(derive_erm(model())) == []
+
+
+@pytest.mark.slow
+def test_single_location_regression(activation):
+    equations = derived(activation, "max" if activation == "softplus" else "spiked")
+    assert unexplained(equations) == []
+
+
+def test_there_are_mutants_of_every_step():
+    for step in derived("linear").derivation:
+        assert list(mutants(step)), step.name
