@@ -10,6 +10,8 @@ import numpy as np
 from replica.model import Array
 
 DEPTH = 6
+FARTHEST = 20.0
+"""Extrapolations beyond this many times the point's size are not taken."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def _propose(
         moved = images[-1] - np.diff(np.array(images), axis=0).T @ weights
         back = points[-1] - np.diff(np.array(points), axis=0).T @ weights
         proposal = damping * moved + (1.0 - damping) * back
-        if feasible(proposal):
+        far = float(np.max(np.abs(proposal - images[-1]) / scale)) > FARTHEST
+        if feasible(proposal) and not far:
             return np.asarray(proposal)
     share = damping if len(points) > 1 else 0.7
     for _ in range(40):

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from derivations.slr import single_location
+from replica.codegen.programs import build_programs
+from replica.derivation.chain import derive_erm
+from replica.saddle_point.kernels import Compiled
+from replica.saddle_point.nodes import SCRAMBLES, make_nodes
+from tests.conftest import derived
+
+
+def nodes_of(task, nu, lengths, count=2**12, seed=0):
+    strongest = np.isinf(nu)
+    equations = derived("linear", task, strongest) if not strongest else \
+        derive_erm(single_location(task, "linear", strongest=True))
+    label = Compiled.of(build_programs(equations, stein=True).label)
+    values = {"Delta": 0.1} | ({} if strongest else {"nu": nu})
+    return make_nodes(
+        equations.model, lengths, count, seed, values, label.function, label.input_names
+    )
+
+
+def test_counts_are_rounded_up_to_powers_of_two():
+    group = nodes_of("spiked", 2.0, {3: 1.0}, 5000).groups[0]
+    assert group.per_scramble == 1024
+    assert group.count == SCRAMBLES * 1024
+
+
+def test_the_same_seed_gives_the_same_nodes_and_another_does_not():
+    first, again, other = (
+        nodes_of("spiked", 2.0, {2: 1.0}, 256, seed).groups[0].arrays for seed in (1, 1, 2)
+    )
+    for name, array in first.items():
+        assert np.array_equal(array, again[name])
+    assert not np.array_equal(first["y"], other["y"])
+
+
+def test_spiked_data_shift_the_relevant_token():
+    key = nodes_of("spiked", 2.0, {3: 1.0}).groups[0].arrays["chi_star"]
+    assert key.mean(axis=1) == pytest.approx([np.sqrt(2.0), 0, 0], abs=0.01)
+    assert key.var(axis=1) == pytest.approx([1, 1, 1], abs=0.02)
+
+
+def test_max_data_put_the_largest_token_first():
+    key = nodes_of("max", np.inf, {3: 1.0}).groups[0].arrays["chi_star"]
+    assert np.all(key[0] >= key.max(axis=0))
+    assert key[0].mean() == pytest.approx(3 / (2 * np.sqrt(np.pi)), abs=0.01)
+    assert key.sum(axis=0).var() == pytest.approx(3, abs=0.05)  # as a set, plain Gaussian
+
+
+@pytest.mark.parametrize("nu", [0.5, 2.0])
+def test_finite_max_data_follow_their_density(nu):
+    """Averages of the drawn first token against plain Gaussians weighted by ``g``."""
+    key = nodes_of("max", nu, {3: 1.0}, 2**15).groups[0].arrays["chi_star"]
+    plain = nodes_of("spiked", 0.0, {3: 1.0}, 2**15).groups[0].arrays["chi_star"]
+    g = 3 * np.exp(nu * plain[0]) / np.exp(nu * plain).sum(axis=0)
+    assert g.mean() == pytest.approx(1, abs=0.01)
+    for power in (1, 2, 3):
+        assert (key[0] ** power).mean() == pytest.approx((g * plain[0] ** power).mean(), abs=0.04)
+        assert (key[1] ** power).mean() == pytest.approx((g * plain[1] ** power).mean(), abs=0.04)
+
+
+def test_lengths_share_the_nodes_by_probability():
+    groups = nodes_of("max", np.inf, {1: 0.25, 4: 0.75}, 4096).groups
+    assert [g.length for g in groups] == [1, 4]
+    assert [g.probability for g in groups] == [0.25, 0.75]
+    assert groups[1].count > groups[0].count
