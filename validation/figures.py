@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
+from typing import Any
 
-from replica.document.figure import theory_line
-from validation.study import CaseResult
+from replica.document.figure import save, theory_line
+from validation.study import CaseResult, StudyResult
 
 SIMULATION = "#c2410c"
 
@@ -26,17 +28,9 @@ def case_figure(r: CaseResult, dimension: int) -> tuple[str, str]:
         figure, axes = plt.subplots(figsize=(4.2, 2.9), layout="constrained")
         figure.patch.set_alpha(0.0)
         axes.patch.set_alpha(0.0)
-        theory_line(axes, [a for a, _ in r.curve], [s for _, s in r.curve])
-        axes.errorbar(
-            [p[0] for p in r.curve_points], [p[1] for p in r.curve_points],
-            yerr=[2 * p[2] for p in r.curve_points], fmt="o", ms=4, capsize=2, color=SIMULATION,
-            label=f"simulation, D = {dimension}",
-        )
+        _draw(axes, r, dimension)
         axes.set_xlabel("sample ratio alpha")
         axes.set_ylabel("test error")
-        axes.set_title(f"{r.case.setting.activation.name}, {r.case.setting.task}", fontsize=10)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
         axes.legend(frameon=False, fontsize=8)
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata={"Date": None})
@@ -51,6 +45,45 @@ def case_figure(r: CaseResult, dimension: int) -> tuple[str, str]:
     description = _describe(r, dimension)
     label = description.replace('"', "")
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1), description
+
+
+def _draw(axes: Any, r: CaseResult, dimension: int) -> None:
+    """Theory line and simulated points of one case."""
+    theory_line(axes, [a for a, _ in r.curve], [s for _, s in r.curve])
+    axes.errorbar(
+        [p[0] for p in r.curve_points], [p[1] for p in r.curve_points],
+        yerr=[2 * p[2] for p in r.curve_points], fmt="o", ms=4, capsize=2, color=SIMULATION,
+        label=f"simulation, D = {dimension}",
+    )
+    axes.set_title(f"{r.case.setting.activation.name}, {r.case.setting.task}", fontsize=10)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def study_figure(result: StudyResult, path: Path) -> None:
+    """All cases of a study in one figure, one panel each."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    drawn = [r for r in result.cases if r.curve]
+    columns = min(4, max(1, len(drawn)))
+    rows = -(-len(drawn) // columns) or 1
+    with matplotlib.rc_context({"font.size": 9}):
+        figure, grid = plt.subplots(
+            rows, columns, figsize=(2.7 * columns, 2.3 * rows), layout="constrained", squeeze=False
+        )
+        for axes, r in zip(grid.ravel(), drawn, strict=False):
+            _draw(axes, r, result.study.dimensions[-1])
+        for axes in grid.ravel()[len(drawn) :]:
+            axes.set_visible(False)
+        figure.supxlabel("sample ratio alpha", fontsize=9)
+        figure.supylabel("test error", fontsize=9)
+        if drawn:
+            grid[0, 0].legend(frameon=False, fontsize=7)
+        save(figure, path)
+        plt.close(figure)
 
 
 def _slug(name: str) -> str:

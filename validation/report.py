@@ -13,6 +13,7 @@ from typing import Any
 
 import replica
 from replica.derivation.chain import SaddlePointEquations, derive_erm
+from replica.document.files import check_folder
 from replica.document.mathml import display_mathml
 from replica.document.numbers import clean, with_error
 from replica.errors import UsageError
@@ -27,11 +28,7 @@ SCHEMA_VERSION = 1
 def check_destination(folder: Path) -> None:
     """Raise ``UsageError`` unless the folder is new, empty, or holds an earlier report."""
     allowed = "a new folder, an empty one, or one that holds an earlier report"
-    ancestor = folder.parent if not folder.exists() else folder
-    while not ancestor.exists():
-        ancestor = ancestor.parent
-    if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):
-        raise UsageError("output", folder, "a folder that can be written")
+    check_folder("output", folder)
     if folder.exists() and any(folder.iterdir()) and not _is_ours(folder):
         raise UsageError("output", folder, allowed)
 

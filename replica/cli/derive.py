@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from replica.cli.output import check_folder, document, write_atomically
+from replica.cli.output import document
+from replica.document.files import check_folder, write_atomically
 from replica.errors import UsageError
 
 EXTENSIONS = {"text": "txt", "latex": "tex", "json": "json"}
@@ -29,7 +31,9 @@ def command(
     if form not in EXTENSIONS:
         raise UsageError("format", form, ", ".join(EXTENSIONS))
     tokens = _tokens(length)
-    folder = check_folder("output", output) if output is not None else None
+    folder = Path(output) if output is not None else None
+    if folder is not None:
+        check_folder("output", folder)
     from derivations.slr import single_location
     from replica.derivation.chain import derive_erm
 

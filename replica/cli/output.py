@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import click
 
+from replica.document.files import is_writable
 from replica.document.numbers import clean
 from replica.errors import UsageError
 
@@ -40,37 +39,9 @@ def check_writable(field: str, path: str | None, suffixes: tuple[str, ...] = ())
     if suffixes and target.suffix.lower() not in suffixes:
         raise UsageError(field, path, "a file ending in " + ", ".join(suffixes))
     folder = target.parent
-    if target.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+    if target.is_dir() or not folder.is_dir() or not is_writable(folder):
         raise UsageError(field, path, "a file in an existing folder that can be written")
     return target
-
-
-def check_folder(field: str, path: str) -> Path:
-    """A folder that exists or can be made, and can be written."""
-    folder = Path(path)
-    existing = folder
-    while not existing.exists():
-        if existing.parent == existing:
-            break
-        existing = existing.parent
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UsageError(field, path, "a folder that can be written")
-    return folder
-
-
-def write_atomically(target: Path, text: str) -> None:
-    """Write a whole file or nothing."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from replica.cli.output import (
     document,
     progress,
     warn,
-    write_atomically,
 )
+from replica.document.files import write_atomically
 from replica.document.numbers import with_error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from replica.cli.options import SETTING_WORDS, model_options
-from replica.cli.output import document, progress, warn
+from replica.cli.output import FIGURES, check_writable, document, progress, warn
 from replica.errors import UsageError
 
 
@@ -25,9 +25,10 @@ from replica.errors import UsageError
 @click.option("--threads", type=click.IntRange(1, 1024), default=None,
               help="Worker processes.  [default: all cores]")
 @click.option("--output", default=None, help="Folder of report.html and report.json.")
+@click.option("--plot", default=None, help="Draw all cases into FILE.svg, .pdf or .png.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def command(preset: str | None, output: str | None, as_json: bool, threads: int | None, seed: int,
-            **words: Any) -> int:
+def command(preset: str | None, output: str | None, plot: str | None, as_json: bool,
+            threads: int | None, seed: int, **words: Any) -> int:
     """Compare theory with simulation; exit 1 if they disagree."""
     from validation.report import check_destination
     from validation.study import run_study, with_workers
@@ -35,9 +36,14 @@ def command(preset: str | None, output: str | None, as_json: bool, threads: int 
     folder = Path(output) if output is not None else None
     if folder is not None:
         check_destination(folder)
+    figure = check_writable("plot", plot, FIGURES)
     study = with_workers(_study(click.get_current_context(), preset, seed, words), threads)
     with progress("validating", 1000) as report:
         result = run_study(study, lambda done, total: report(1000 * done // total))
+    if figure is not None and result.cases:
+        from validation.figures import study_figure
+
+        study_figure(result, figure)
     return _present(result, folder, as_json)
 
 

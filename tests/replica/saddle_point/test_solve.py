@@ -144,8 +144,7 @@ def test_many_samples_reach_the_population_risk(activation, risk):
 @pytest.mark.slow
 def test_many_samples_reach_a_stationary_point_of_the_erf_risk():
     """``1 - 2 m_v s1 + q_v s2`` is stationary in ``m_k`` (along ``q_k = m_k^2``) and ``m_v``."""
-    from scipy.special import erf
-    from scipy.special import roots_hermitenorm
+    from scipy.special import erf, roots_hermitenorm
 
     s = solve("spiked", "erf", 2, 2000, 0.5, nodes=2**14)
     assert s.converged

@@ -18,7 +18,9 @@ def test_determinant_for_any_number_of_replicas(count):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_trace_of_a_product(count):
-    first = ReplicaMatrix(sp.ImmutableMatrix([[1, 2], [3, 5]]), sp.ImmutableMatrix([[2, 0], [1, 7]]))
+    first = ReplicaMatrix(
+        sp.ImmutableMatrix([[1, 2], [3, 5]]), sp.ImmutableMatrix([[2, 0], [1, 7]])
+    )
     second = ReplicaMatrix(
         sp.ImmutableMatrix([[4, 1], [1, 1]]), sp.ImmutableMatrix([[1, 3], [0, 2]])
     )

@@ -15,7 +15,7 @@ from replica.symbolic.tokens import (
     write_out,
 )
 
-i, j, l, m = (index(n) for n in "ijlm")
+i, j, l, m = (index(n) for n in "ijlm")  # noqa: E741
 X, Y = sp.Function("X", real=True), sp.Function("Y", real=True)
 x = sp.Symbol("x", real=True)
 

@@ -1,0 +1,42 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from replica.errors import UsageError
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether something can be made in an existing folder; permissions alone do not tell."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".replica."):
+            return True
+    except OSError:
+        return False
+
+
+def check_folder(field: str, folder: Path) -> None:
+    """Raise ``UsageError`` unless the folder exists or can be made, and can be written."""
+    existing = folder
+    while not existing.exists() and existing.parent != existing:
+        existing = existing.parent
+    if not existing.is_dir() or not is_writable(existing):
+        raise UsageError(field, folder, "a folder that can be written")
+
+
+def write_atomically(target: Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
