@@ -24,7 +24,7 @@ from replica.document.numbers import with_error
               help="Total number of nodes, rounded up to 8 scrambles of 2^m.")
 @click.option("--tolerance", type=float, default=1e-8, show_default=True)
 @click.option("--start", default="informed", show_default=True, help="informed or uninformed.")
-@click.option("--backend", default="auto", show_default=True, help="auto or numpy.")
+@click.option("--backend", default="auto", show_default=True, help="auto, c or numpy.")
 @click.option("--plot", default=None, help="Draw the curve into FILE.svg, .pdf or .png.")
 @click.option("--csv", default=None, help="Write the points to a CSV file.")
 @run_options

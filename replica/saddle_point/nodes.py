@@ -74,7 +74,7 @@ def make_nodes(
     groups = []
     for length, probability in sorted(lengths.items()):
         share = max(1, math.ceil(count * probability / SCRAMBLES))
-        power = max(3, math.ceil(math.log2(share)))
+        power = max(4, math.ceil(math.log2(share)))
         groups.append(
             _group(model, length, probability, power, seed, values, label, label_inputs)
         )

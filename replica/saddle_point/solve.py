@@ -46,8 +46,24 @@ class SolverOptions:
             raise UsageError("start", self.start, "informed, uninformed")
         if self.estimator not in ("stein", "reparametrised"):
             raise UsageError("estimator", self.estimator, "stein, reparametrised")
-        if self.backend not in ("auto", "numpy"):
-            raise UsageError("backend", self.backend, "auto, numpy")
+        if self.backend not in ("auto", "c", "numpy"):
+            raise UsageError("backend", self.backend, "auto, c, numpy")
+
+
+def _engine(kernels: Kernels, nodes: NodeSet, options: SolverOptions) -> NumpyEngine:
+    """The compiled engine where it can be had, unless NumPy is asked for."""
+    if options.backend != "numpy":
+        from replica.saddle_point.c_engine import CEngine
+
+        compiled = CEngine.build(kernels, nodes, options.threads)
+        if compiled is not None:
+            return compiled
+        if options.backend == "c":
+            raise UsageError(
+                "backend", "c", "numpy: no C compiler works here, or the readout of this model "
+                "is not eliminated"
+            )
+    return NumpyEngine(kernels, nodes, options.threads)
 
 
 class SaddlePointProblem:
@@ -74,7 +90,7 @@ class SaddlePointProblem:
             self.model, lengths, options.nodes, options.seed, self.values,
             self.kernels.label.function, self.kernels.label.input_names,
         )
-        self.engine = NumpyEngine(self.kernels, self.nodes, options.threads)
+        self.engine = _engine(self.kernels, self.nodes, options)
         self.sectors = self.model.sectors
         self.rho = np.array([s.variance(self.values) for s in self.sectors])
         self.names = [x.name for s in self.sectors for x in (s.m, s.q, s.V)]

@@ -36,6 +36,11 @@ class Averages:
         return {n: float(v.mean()) for n, v in self.per_scramble.items()}
 
 
+def close_rival(group: NodeGroup) -> float:
+    """The fluctuation scale: 5% of the prior energy ``E y^2/2``."""
+    return 0.05 * float(np.mean(group.arrays[LABEL.name] ** 2)) / 2
+
+
 class NumpyEngine:
     """Evaluates averages over a node set and remembers the minimisers between sweeps."""
 
@@ -55,7 +60,7 @@ class NumpyEngine:
         jobs = [
             (g, state, slice(a, min(a + size, g.count)))
             for g, state in zip(self.nodes.groups, self.state, strict=True)
-            for size in [min(g.per_scramble, BLOCK if g.length <= 16 else 256)]
+            for size in [self.block_size(g)]
             for a in range(0, g.count, size)
         ]
 
@@ -68,6 +73,10 @@ class NumpyEngine:
         else:
             results = [run(j) for j in jobs]
         return self._combine(jobs, results)
+
+    def block_size(self, group: NodeGroup) -> int:
+        """Nodes per call; a divisor of the scramble's size."""
+        return min(group.per_scramble, BLOCK if group.length <= 16 else 256)
 
     def _combine(self, jobs: list[Any], results: list[dict[str, Any]]) -> Averages:
         names = list(results[0]["sums"])
@@ -99,7 +108,8 @@ class NumpyEngine:
         if k.has_proximal:
             found = proximal.minimise_attention(k, inputs, state[:, here], tolerance, L)
             if search:
-                found, moved, competing = self._search(inputs, found, tolerance, L)
+                close = close_rival(group)
+                found, moved, competing = self._search(inputs, found, tolerance, L, close)
             state[:, here] = found.displacement
             gradient = float(found.gradient.max())
         elif not k.eliminated:
@@ -112,7 +122,7 @@ class NumpyEngine:
         return {"sums": sums, "gradient": gradient, "moved": moved, "competing": competing}
 
     def block_inputs(
-        self, group: NodeGroup, here: slice, values: Mapping[str, float]
+        self, group: NodeGroup, here: Any, values: Mapping[str, float]
     ) -> dict[str, Any]:
         """Named inputs of a block: fields, label, cavity fields and uniform values."""
         inputs: dict[str, Any] = {n: a[..., here] for n, a in group.arrays.items()}
@@ -140,7 +150,8 @@ class NumpyEngine:
         return found
 
     def _search(
-        self, inputs: dict[str, Any], found: proximal.Minimum, tolerance: float, length: int
+        self, inputs: dict[str, Any], found: proximal.Minimum, tolerance: float, length: int,
+        close: float,
     ) -> tuple[proximal.Minimum, int, int]:
         """Global minimum over several starts; counts nodes that moved and that compete."""
         k = self.kernels
@@ -162,6 +173,5 @@ class NumpyEngine:
         if changed.any():
             again = proximal.minimise_attention(k, inputs, best, tolerance, length)
             best, objective, gradient = again.displacement, again.objective, again.gradient
-        scale = float(np.std(inputs[LABEL.name])) ** 2 / 2
-        competing = int(np.count_nonzero(rival - objective < 0.05 * scale))
+        competing = int(np.count_nonzero(rival - objective < close))
         return proximal.Minimum(best, objective, gradient), int(changed.sum()), competing

@@ -1,4 +1,4 @@
-"""Generated NumPy code against 40 digits, on the same nodes.
+"""Generated NumPy and C code against 40 digits, on the same nodes.
 
 The bound is ``1e-12 * (sum of the sizes of the terms of the token sums) + 1e-290`` for objective,
 gradient and integrands. The Gauss-Newton direction only steers the solver; far out in the tail of
@@ -10,6 +10,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from replica.codegen.c_compiler import find_compiler
+from replica.codegen.c_function import compile_c_function
 from replica.codegen.mpmath_printer import compile_mpmath
 from replica.codegen.numpy_printer import compile_numpy
 from replica.ir.program import Program
@@ -37,14 +39,14 @@ def random_inputs(program: Program, length: int, field: float, V: float, rng) ->
     return values
 
 
-def evaluate_numpy(program, values, length):
+def evaluate_doubles(function, program, values, length):
     inputs = [
         np.asarray(values[n])[:, None] if s == "token"
         else (np.array([values[n]]) if s == "node" else float(values[n]))
         for n, s in program.inputs
     ]
     with np.errstate(all="ignore"):
-        found = compile_numpy(program)(*inputs, length)
+        found = function(*inputs, length)
     shaped = {}
     for (name, number), out in zip(program.outputs.items(), found, strict=True):
         token = program.instructions[number].shape == "token"
@@ -124,16 +126,24 @@ CASES = [(30.0, V, L) for V in (1e-4, 1e-2, 1.0, 1e2, 1e4) for L in (1, 2, 3, 8)
 CASES += [(700.0, V, L) for V in (1e-4, 1.0, 1e4) for L in (1, 3, 8)]
 
 
+@pytest.fixture(params=["numpy", "c"])
+def compiler(request):
+    if request.param == "c" and find_compiler() is None:
+        pytest.skip("no C compiler")
+    return {"numpy": compile_numpy, "c": compile_c_function}[request.param]
+
+
 @pytest.mark.parametrize("task", ["spiked", "max"])
 @pytest.mark.parametrize("piece", ["proximal", "readout", "averages", "risk_averages", "loss"])
-def test_numpy_agrees_with_forty_digits(activation, piece, task):
+def test_doubles_agree_with_forty_digits(activation, piece, task, compiler):
     program = getattr(programs_of(activation, task), piece)
+    function = compiler(program)
     rng = np.random.default_rng(1)
     worst = 0.0
     with mp.workdps(DIGITS):
         for field, V, length in CASES:
             values = random_inputs(program, length, field, V, rng)
-            mine = evaluate_numpy(program, values, length)
+            mine = evaluate_doubles(function, program, values, length)
             exact = evaluate_mpmath(program, values, length)
             strict = magnitude(program, values, length, conditioned=False)
             loose = magnitude(program, values, length, conditioned=True)

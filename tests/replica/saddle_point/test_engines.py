@@ -1,0 +1,76 @@
+"""The engines agree on shared nodes."""
+
+import numpy as np
+import pytest
+
+from derivations.classical import logistic, ridge
+from derivations.slr import single_location
+from replica.api import derive_model
+from replica.codegen.c_compiler import find_compiler
+from replica.errors import UsageError
+from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
+
+pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+VALUES = {"nu": 2.0, "Delta": 0.1, "r_k": 0.5, "r_v": 0.5}
+
+
+def problem(backend, activation, lengths, estimator="stein", nodes=1024, threads=None):
+    model = single_location("spiked", activation)
+    return SaddlePointProblem(
+        derive_model(model), VALUES, lengths,
+        SolverOptions(nodes=nodes, backend=backend, estimator=estimator, threads=threads),
+    )
+
+
+@pytest.mark.parametrize("lengths", [{1: 1.0}, {3: 1.0}, {2: 0.5, 8: 0.5}])
+@pytest.mark.parametrize("estimator", ["stein", "reparametrised"])
+def test_averages_agree(activation, lengths, estimator):
+    point = np.array([0.3, 0.4, 1.2, 0.6, 0.7, 0.9])
+    found = []
+    for backend in ("c", "numpy"):
+        p = problem(backend, activation, lengths, estimator)
+        assert p.engine.name == backend
+        p.engine.sweep(p.uniform(point, 2.0), 1e-12, search=True)
+        found.append(p.engine.sweep(p.uniform(point, 2.0), 1e-13).per_scramble)
+    for name, values in found[1].items():
+        assert np.allclose(found[0][name], values, rtol=1e-10, atol=1e-12), name
+
+
+def test_saddle_points_agree():
+    ends = [problem(b, "softmax", {3: 1.0}).solve(2.0) for b in ("c", "numpy")]
+    assert ends[0].backend == "c"
+    for name, value in ends[1].order_parameters.items():
+        assert ends[0].order_parameters[name] == pytest.approx(value, abs=1e-7)
+    assert ends[0].test_error == pytest.approx(ends[1].test_error, abs=1e-7)
+
+
+def test_compiled_results_do_not_depend_on_threads():
+    ends = [problem("c", "erf", {3: 1.0}, threads=t).solve(3.0) for t in (1, 2, 5)]
+    assert ends[0].order_parameters == ends[1].order_parameters == ends[2].order_parameters
+    assert ends[0].standard_errors == ends[1].standard_errors
+
+
+def test_ridge_runs_compiled_and_logistic_falls_back():
+    p = SaddlePointProblem(
+        derive_model(ridge()), {"Delta": 0.0, "r_w": 0.1}, {1: 1.0}, SolverOptions(nodes=2**12)
+    )
+    assert p.engine.name == "c"
+    assert p.solve(2.0).converged
+    q = SaddlePointProblem(
+        derive_model(logistic()), {"r_w": 0.1}, {1: 1.0}, SolverOptions(nodes=2**10)
+    )
+    assert q.engine.name == "numpy"
+
+
+def test_asking_for_c_where_it_cannot_be_had_is_an_error():
+    with pytest.raises(UsageError) as caught:
+        SaddlePointProblem(
+            derive_model(logistic()), {"r_w": 0.1}, {1: 1.0},
+            SolverOptions(nodes=2**10, backend="c"),
+        )
+    assert caught.value.field == "backend"
+
+
+def test_no_compiler_falls_back_to_numpy(monkeypatch):
+    monkeypatch.setattr("replica.codegen.c_compiler.find_compiler", lambda: None)
+    assert problem("auto", "softmax", {2: 1.0}).engine.name == "numpy"
