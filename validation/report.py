@@ -95,7 +95,7 @@ def inputs_of(result: StudyResult) -> dict[str, Any]:
 
 
 def warnings_of(result: StudyResult) -> list[str]:
-    found = []
+    found = list(result.study.notes)
     for r in result.cases:
         found += [f"{r.case.name}: {m}" for m in r.theory.messages]
         if r.theory.stable is False:

@@ -11,6 +11,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from derivations.setting import Setting, make_setting, parse_alphas
+from replica.codegen.c_compiler import find_compiler
 from replica.errors import UsageError
 from replica.saddle_point.solution import Solution
 from validation.comparison import LEVEL, Comparison, agrees, compare, extrapolate, from_samples
@@ -52,6 +53,7 @@ class Study:
     level: float = LEVEL
     command: str = ""
     workers: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,12 @@ def quick_study(seed: int = 0) -> Study:
         setting = make_setting(length=3, **row)
         curve = tuple(alpha * f for f in (0.25, 0.5, 0.75, 1.0, 1.25, 1.5))
         cases.append(Case(setting, alpha, curve, (0.5 * alpha, 1.5 * alpha)))
+    compiled = find_compiler() is not None
     return Study(
-        name="quick", cases=tuple(cases), dimensions=(100, 200), seeds=(24, 24), nodes=2**14,
-        curve_nodes=2**12, curve_seeds=6, seed=seed,
-        command="replica validate --preset quick",
+        name="quick", cases=tuple(cases), dimensions=(100, 200), seeds=(32, 32),
+        nodes=2**16 if compiled else 2**13, curve_nodes=2**14 if compiled else 2**11,
+        curve_seeds=8, seed=seed, command="replica validate --preset quick",
+        notes=() if compiled else ("no C compiler: theory on fewer nodes, by NumPy",),
     )
 
 
