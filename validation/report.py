@@ -14,8 +14,9 @@ from typing import Any
 import replica
 from replica.derivation.chain import SaddlePointEquations, derive_erm
 from replica.document.files import check_folder
-from replica.document.mathml import display_mathml
+from replica.document.mathml import display_mathml, inline_mathml
 from replica.document.numbers import clean, with_error
+from replica.document.prose import html_prose
 from replica.errors import UsageError
 from validation.comparison import Comparison, threshold
 from validation.figures import case_figure
@@ -315,7 +316,8 @@ def _steps(equations: SaddlePointEquations, names: tuple[str, ...]) -> list[str]
         if name not in equations.derivation:
             continue
         step = equations.derivation[name]
-        out.append(f'<p class="soft">{html.escape(step.name)}: {html.escape(step.rule)}</p>')
+        out.append(f'<p class="soft">{html.escape(step.name)}: '
+                   f"{html_prose(step.rule, inline_mathml)}</p>")
         out += [display_mathml(step, key) for key in step.conclusion]
     return out
 

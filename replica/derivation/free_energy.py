@@ -158,12 +158,12 @@ def replicate(model: Model) -> Step:
 
     return Step(
         name="replicated partition function",
-        rule="replica trick: E log Z = lim (E Z^n - 1)/n, with n replicas of the weights",
+        rule=r"replica trick: $E \log Z = \lim (E Z^n - 1)/n$, with $n$ replicas of the weights",
         premises=(),
         conclusion=conclusion,
         check=check,
         text="Boltzmann exponent of one replica: per sample, and per coordinate of the weights.",
-        assumption="the moments at integer n are continued to n -> 0 (not rigorous)",
+        assumption=r"the moments at integer $n$ are continued to $n \to 0$ (not rigorous)",
     )
 
 
@@ -241,7 +241,7 @@ def fourier(model: Model) -> Step:
         check=check,
         text="Given the overlaps the local fields of one token are jointly Gaussian and tokens "
         "are independent, so the data term depends on the weights through the overlaps alone.",
-        assumption="saddle point of the integral over overlaps and multipliers at large D",
+        assumption="saddle point of the integral over overlaps and multipliers at large $D$",
     )
 
 
@@ -306,7 +306,7 @@ def teacher_overlaps(model: Model) -> Step:
 
     return Step(
         name="teacher overlaps",
-        rule="stationarity at n = 0, where E_N[(1/L) sum_eps g]/c = 1",
+        rule=r"stationarity at $n = 0$, where $E_N[(1/L) \sum_\varepsilon g]/c = 1$",
         premises=("overlaps and multipliers",),
         conclusion=conclusion,
         check=check,
@@ -361,7 +361,8 @@ def replica_symmetry(model: Model) -> Step:
         premises=("overlaps and multipliers", "teacher overlaps"),
         conclusion=conclusion,
         check=check,
-        text="The quadratic form of the weights is single (x) I_n + common (x) 11^T.",
+        text=r"The quadratic form of the weights is "
+        r"$A_{single} \otimes I_n + A_{common} \otimes 11^T$.",
         assumption="replica symmetry (tested afterwards by the replicon)",
     )
 
@@ -401,7 +402,7 @@ def integrate_weights(model: Model, ansatz: Step) -> Step:
 
     return Step(
         name="weight integral",
-        rule="Gaussian integral; eigenvalues of 11^T give determinant and inverse for any n",
+        rule="Gaussian integral; the eigenvalues of $11^T$ give the determinant for any $n$",
         premises=("replica symmetry",),
         conclusion={"log_weights": log_weights},
         check=check,
@@ -438,11 +439,11 @@ def no_replicas(model: Model, ansatz: Step, integral: Step) -> Step:
 
     return Step(
         name="no replicas: weights",
-        rule="derivative at n = 0",
+        rule="derivative at $n = 0$",
         premises=("replica symmetry", "weight integral"),
         conclusion={"constraint": sp.expand(constraint), "weights": weights},
         check=check,
-        assumption="continuation in n to 0 and its exchange with the limit of large D",
+        assumption="continuation in $n$ to 0 and its exchange with the limit of large $D$",
     )
 
 
@@ -491,7 +492,7 @@ def local_fields(model: Model) -> Step:
         premises=("overlaps and multipliers", "replica symmetry"),
         conclusion=conclusion,
         check=check,
-        text="h^a = mean . h* + noise common to all replicas + noise of replica a.",
+        text=r"$h^a = \mathrm{mean} \cdot h^\ast$ + noise common to all replicas + noise of one.",
     )
 
 
@@ -525,12 +526,12 @@ def data_term(model: Model) -> Step:
 
     return Step(
         name="no replicas: data",
-        rule="derivative at n = 0: d/dn log E[Z_1^n] = E log Z_1",
+        rule=r"derivative at $n = 0$: $d/dn \log E[Z_1^n] = E \log Z_1$",
         premises=("local fields", "replicated partition function"),
         conclusion=conclusion,
         check=check,
-        text="Z_1 integrates exp(-beta loss) over the noise of one replica; alpha = N/D.",
-        assumption="continuation in n to 0",
+        text=r"$Z_1$ integrates $\exp(-\beta \ell)$ over the noise of one replica; $\alpha = N/D$.",
+        assumption="continuation in $n$ to 0",
     )
 
 
@@ -580,7 +581,7 @@ def finite_temperature(model: Model, weights: Step, data: Step, ansatz: Step, in
 
     return Step(
         name="free energy at finite temperature",
-        rule="f = -(1/beta) lim_{n -> 0} (1/n) (exponent per dimension)",
+        rule=r"$f = -(1/\beta)$ times the derivative at $n = 0$ of the exponent per dimension",
         premises=("no replicas: weights", "no replicas: data"),
         conclusion=conclusion,
         check=check,
@@ -651,12 +652,12 @@ def zero_temperature(model: Model, finite: Step, fields: Step) -> Step:
 
     return Step(
         name="free energy at zero temperature",
-        rule="beta -> oo; Laplace's method on the replica noise",
+        rule=r"$\beta \to \infty$; Laplace's method on the replica noise",
         premises=("free energy at finite temperature", "local fields"),
         conclusion=conclusion,
         check=check,
         text="The data term becomes the Moreau envelope of the loss around the cavity field.",
-        assumption="exchange of the limits beta -> oo and D -> oo; a unique global minimum",
+        assumption=r"exchange of limits, $\beta \to \infty$ and $D \to \infty$; a unique minimum",
     )
 
 
@@ -725,8 +726,10 @@ def manifold(model: Model, zero: Step) -> Step:
 
     return Step(
         name="manifold",
-        rule="parity: (v, v*, y, xi) -> -(v, v*, y, xi) leaves loss and law unchanged and flips "
-        "exactly the cross overlaps" if cross else "a single sector has no cross overlaps",
+        rule=(
+            r"parity: changing the sign of $v$, $v^\ast$, $y$ and $\xi$ leaves loss and law "
+            "unchanged and flips exactly the cross overlaps"
+        ) if cross else "a single sector has no cross overlaps",
         premises=("free energy at zero temperature",),
         conclusion=conclusion,
         check=check,

@@ -168,7 +168,7 @@ def readout_step(model: Model) -> tuple[Step, LinearElimination] | None:
 
     step = Step(
         name="readout eliminated",
-        rule=f"the stationarity condition is linear in {s.field_name}: solve it, then its closure",
+        rule=f"the stationarity condition is linear in ${s.field_name}$: solve it and its closure",
         premises=("free energy at zero temperature", "manifold"),
         conclusion=conclusion,
         check=check,

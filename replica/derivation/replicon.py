@@ -31,7 +31,7 @@ def replicon_step(model: Model) -> Step:
         rule="second variation in replica space",
         premises=("free energy at zero temperature", "loss derivatives"),
         conclusion=conclusion,
-        text="meansquare(f_a, omega_c) = E sum_{l,m} (d f_{a,l}/d omega_{c,m})^2. Pointwise, a "
-        "necessary condition.",
+        text=r"$A$ is the Hessian of the loss by the local fields at the minimiser. The operator "
+        "is pointwise, a necessary condition.",
         derived=False,
     )

@@ -144,8 +144,8 @@ def conjugate_equations(model: Model, on_manifold: Step, cavity: Step) -> Step:
         premises=("manifold", "cavity fields"),
         conclusion=conclusion,
         check=check,
-        text="f_w = (h_w - omega_w)/V_w at the proximal minimiser. Jumps of the proximal map are "
-        "counted, since no derivative of the map is taken.",
+        text=r"$f^w = (h^w - \omega^w)/V_w$ at the proximal minimiser. Jumps of the proximal map "
+        "are counted, since no derivative of the map is taken.",
     )
 
 
@@ -349,11 +349,12 @@ def response_identity(model: Model, conjugates: Step, cavity: Step) -> Step:
 
     return Step(
         name="response identity",
-        rule="elimination of E[f.zeta] between the equations for mhat, Vhat and E[f.omega]",
+        rule=r"elimination of $E[f \cdot \zeta]$ between the equations for $\hat{m}$, $\hat{V}$ "
+        r"and $E[f \cdot \omega]$",
         premises=("conjugate equations", "cavity fields"),
         conclusion=conclusion,
         check=check,
-        text="Exact sample by sample, with no division by sqrt(q - m^2/rho).",
+        text=r"Exact sample by sample, with no division by $\sqrt{q - m^2/\rho}$.",
     )
 
 
@@ -408,7 +409,7 @@ def stein_attention(model: Model, conjugates: Step, cavity: Step) -> Step | None
 
     return Step(
         name="Stein form of the key's conjugate",
-        rule="Gaussian integration by parts in h* (weighted by g) and in zeta",
+        rule=r"Gaussian integration by parts in $h^\ast$ (weighted by $g$) and in $\zeta$",
         premises=("conjugate equations", "cavity fields"),
         conclusion=conclusion,
         check=check,
@@ -548,7 +549,7 @@ def conditioned_readout(model: Model, conjugates: Step, cavity: Step) -> Step | 
 
     return Step(
         name="conditioned form of the readout's conjugate",
-        rule="conditional expectation of jointly Gaussian (h*, zeta) given (omega, y)",
+        rule=r"conditional expectation of the jointly Gaussian $h^\ast, \zeta$ given $\omega, y$",
         premises=("conjugate equations", "cavity fields"),
         conclusion=conclusion,
         check=check,

@@ -12,7 +12,7 @@ from replica.document.latex_printer import to_latex
 from replica.symbolic.averages import Expectation, LogPartition, Minimum
 from replica.symbolic.tokens import Centred, TokenSum, TokenWeights
 
-PAGE = 60
+PAGE = 56
 """Widest line, in the rough character count of :func:`width`."""
 
 

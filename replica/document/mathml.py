@@ -22,6 +22,11 @@ def mathml(latex: str) -> str:
     return str(_converter().convert_with_local_state(latex, displaystyle=True))
 
 
+def inline_mathml(latex: str) -> str:
+    """A formula in a line of text."""
+    return str(_converter().convert_with_local_state(latex, displaystyle=False))
+
+
 def display_mathml(step: Step, name: str) -> str:
     """One conclusion of a step, broken into lines like the LaTeX document."""
     out = []

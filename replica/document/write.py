@@ -11,6 +11,7 @@ from replica.derivation.step import Derivation, Step
 from replica.document.latex_printer import to_latex
 from replica.document.layout import lay_out
 from replica.document.notation import MEANING, symbol_latex
+from replica.document.prose import latex_prose, plain
 from replica.document.text_printer import to_text
 from replica.symbolic.tokens import write_out
 
@@ -66,14 +67,19 @@ def presented(step: Step, name: str) -> Any:
 
 def text_document(equations: SaddlePointEquations, intro: list[str]) -> str:
     """The derivation for a terminal."""
-    out = [equations.derivation.title, "=" * len(equations.derivation.title), *intro, ""]
+    model = equations.model
+    out = [equations.derivation.title, "=" * len(equations.derivation.title), *intro]
+    out += [f"  loss = {to_text(model.loss)}", f"  y = {to_text(model.channel)}"]
+    if model.log_weight != 0:
+        out.append(f"  log g(epsilon, chi*) = {to_text(model.log_weight)}")
+    out.append("")
     for number, step in enumerate(equations.derivation, 1):
         out.append(f"{number}. {step.name}{'' if step.derived else '  [not yet derived]'}")
-        out.append(f"   rule: {step.rule}")
+        out.append(f"   rule: {plain(step.rule)}")
         if step.assumption:
-            out.append(f"   assumes: {step.assumption}")
+            out.append(f"   assumes: {plain(step.assumption)}")
         if step.text:
-            out.append(f"   {step.text}")
+            out.append(f"   {plain(step.text)}")
         for name in step.conclusion:
             out.append(f"     {name} = {to_text(presented(step, name))}")
         out.append("")
@@ -83,10 +89,10 @@ def text_document(equations: SaddlePointEquations, intro: list[str]) -> str:
 def latex_document(equations: SaddlePointEquations, intro: list[str]) -> str:
     """A complete LaTeX article: model, symbols, then one subsection per step."""
     derivation = equations.derivation
-    out = [PREAMBLE, rf"\title{{Replica derivation: {_escape(derivation.title)}}}",
+    out = [PREAMBLE, rf"\title{{Replica derivation: {latex_prose(derivation.title)}}}",
            r"\date{}", r"\begin{document}", r"\maketitle"]
     out.append(r"\section*{Model}")
-    out += [_escape(line) + r"\par" for line in intro]
+    out += [latex_prose(line) + r"\par" for line in intro]
     model = equations.model
     out += _display(lay_out(r"\ell", model.loss))
     out += _display(lay_out("y", model.channel))
@@ -101,15 +107,15 @@ def latex_document(equations: SaddlePointEquations, intro: list[str]) -> str:
     out.append(r"\renewcommand{\thesubsection}{\arabic{subsection}}")
     for step in derivation:
         mark = "" if step.derived else " (not yet derived)"
-        out.append(rf"\subsection{{{_escape(_sentence(step.name)) + mark}}}"
+        out.append(rf"\subsection{{{latex_prose(_sentence(step.name)) + mark}}}"
                    rf"\label{{{labels[step.name]}}}")
         premises = ", ".join(rf"\ref{{{labels[p]}}}" for p in step.premises)
         source = f" From {premises}." if premises else ""
-        out.append(rf"\emph{{Rule:}} {_escape(_sentence(step.rule))}.{source}")
+        out.append(rf"\emph{{Rule:}} {latex_prose(_sentence(step.rule))}.{source}")
         if step.assumption:
-            out.append(rf"\par\emph{{Assumption (not proved):}} {_escape(step.assumption)}.")
+            out.append(rf"\par\emph{{Assumption (not proved):}} {latex_prose(step.assumption)}.")
         if step.text:
-            out.append(r"\par " + _escape(step.text))
+            out.append(r"\par " + latex_prose(step.text))
         for name in step.conclusion:
             out += _display(lay_out(conclusion_name(step, name), presented(step, name)))
     out.append(r"\end{document}")
@@ -131,15 +137,6 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-_SPECIAL = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}",
-            "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"$<$", ">": r"$>$",
-            "|": r"$|$", "\\": r"\textbackslash{}"}
-
-
-def _escape(text: str) -> str:
-    return "".join(_SPECIAL.get(ch, ch) for ch in text).replace("-$>$", r"$\to$")
-
-
 def json_document(derivation: Derivation) -> list[dict[str, Any]]:
     """Steps with each conclusion as ``srepr``, LaTeX and text."""
     steps = []
@@ -153,8 +150,9 @@ def json_document(derivation: Derivation) -> list[dict[str, Any]]:
             for name, value in step.conclusion.items()
         }
         steps.append({
-            "name": step.name, "rule": step.rule, "premises": list(step.premises),
-            "assumption": step.assumption, "derived": step.derived, "text": step.text,
+            "name": step.name, "rule": plain(step.rule), "premises": list(step.premises),
+            "assumption": plain(step.assumption), "derived": step.derived,
+            "text": plain(step.text),
             "conclusion": conclusion,
         })
     return steps

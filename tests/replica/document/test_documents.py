@@ -11,6 +11,7 @@ import sympy as sp
 from replica.document.latex_printer import to_latex
 from replica.document.layout import PAGE, lay_out, width
 from replica.document.notation import symbol_latex
+from replica.document.prose import plain
 from replica.document.write import latex_document, text_document
 from tests.conftest import derived
 
@@ -62,9 +63,16 @@ def test_text_names_every_rule_and_assumption():
     equations = derived("softmax")
     text = text_document(equations, [])
     for step in equations.derivation:
-        assert step.rule in text
-        assert step.assumption in text
+        assert plain(step.rule) in text
+        assert plain(step.assumption) in text
     assert "[not yet derived]" in text
+
+
+def test_plain_prose_has_no_tex_left():
+    for step in derived("softmax").derivation:
+        for text in (step.rule, step.assumption, step.text):
+            assert not set(plain(text)) & set("$\\{}")
+    assert plain(r"$\beta \to \infty$, $\hat{m}$ and $h^\ast$") == "beta -> oo, mhat and h*"
 
 
 def test_mathml_of_every_conclusion():
