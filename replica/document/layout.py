@@ -12,7 +12,7 @@ from replica.document.latex_printer import to_latex
 from replica.symbolic.averages import Expectation, LogPartition, Minimum
 from replica.symbolic.tokens import Centred, TokenSum, TokenWeights
 
-PAGE = 56
+PAGE = 62
 """Widest line, in the rough character count of :func:`width`."""
 
 
@@ -30,7 +30,8 @@ def width(latex: str) -> int:
     text = re.sub(r"\\(left|right|mathcal|mathrm|operatorname|mathbb|hat|tilde)\b", "", text)
     text = re.sub(r"[_^]\{([^{}]*)\}", lambda m: "x" * ((len(m.group(1)) + 1) // 2), text)
     text = re.sub(r"\\[A-Za-z]+|\\.", "x", text)
-    return len(re.sub(r"[{}\s_^&]", "", text)) + 2 * text.count("=")
+    operators = sum(text.count(ch) for ch in "+-=")
+    return len(re.sub(r"[{}\s_^&]", "", text)) + operators
 
 
 def _flatten_fractions(latex: str) -> str:
