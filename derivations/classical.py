@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,12 +20,14 @@ class GaussianLaw:
 
     sector: Sector
 
-    def dimension(self, length: int) -> int:
-        return length
+    def dimension(self, length: int, sectors: Collection[str]) -> int:
+        return length if self.sector.name in sectors else 0
 
     def teacher_fields(
-        self, uniforms: Array, length: int, values: Mapping[str, float]
+        self, uniforms: Array, length: int, values: Mapping[str, float], sectors: Collection[str]
     ) -> dict[str, Array]:
+        if self.sector.name not in sectors:
+            return {}
         scale = np.sqrt(self.sector.variance(values))
         return {self.sector.name: scale * standard_normal(uniforms)}
 

@@ -7,7 +7,7 @@ fields. Expressions are SymPy; token sums are :class:`replica.symbolic.tokens.To
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -142,14 +142,17 @@ class Activation:
 
 
 class DataLaw(Protocol):
-    """How the teacher's local fields are drawn, numerically, with the relevant token first."""
+    """How the teacher's local fields are drawn, numerically, with the relevant token first.
 
-    def dimension(self, length: int) -> int:
+    ``sectors`` names the sectors whose fields are wanted; the others cost nothing.
+    """
+
+    def dimension(self, length: int, sectors: Collection[str]) -> int:
         """Number of uniform variables per sample that :meth:`teacher_fields` takes."""
         ...
 
     def teacher_fields(
-        self, uniforms: Array, length: int, values: Mapping[str, float]
+        self, uniforms: Array, length: int, values: Mapping[str, float], sectors: Collection[str]
     ) -> dict[str, Array]:
         """Sector name to teacher field, each of shape ``(length, samples)``."""
         ...

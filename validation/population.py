@@ -38,9 +38,10 @@ def population_error(
     total = 0.0
     attention = model.sectors[0]
     for length, probability in lengths.items():
-        law = model.law.dimension(length)
+        law = model.law.dimension(length, (attention.name,))
         u = sobol_points(law + length, power, (seed, 7, length))
-        key = model.law.teacher_fields(u[:law], length, values)[attention.name]
+        drawn = model.law.teacher_fields(u[:law], length, values, (attention.name,))
+        key = drawn[attention.name]
         spread = np.sqrt(max(q_k - m_k**2, 0.0))
         chi = m_k * key + spread * standard_normal(u[law:])
         sigma = np.broadcast_to(

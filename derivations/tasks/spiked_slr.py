@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,17 +21,22 @@ class SpikedLaw:
     key: Sector
     value: Sector
 
-    def dimension(self, length: int) -> int:
-        return 2 * length
+    def dimension(self, length: int, sectors: Collection[str]) -> int:
+        return length * len(sectors)
 
     def teacher_fields(
-        self, uniforms: Array, length: int, values: Mapping[str, float]
+        self, uniforms: Array, length: int, values: Mapping[str, float], sectors: Collection[str]
     ) -> dict[str, Array]:
         normal = standard_normal(uniforms)
-        rho_key, rho_value = self.key.variance(values), self.value.variance(values)
-        key = np.sqrt(rho_key) * normal[:length]
-        key[0] += np.sqrt(values["nu"]) * rho_key
-        return {self.key.name: key, self.value.name: np.sqrt(rho_value) * normal[length:]}
+        found = {}
+        if self.key.name in sectors:
+            rho = self.key.variance(values)
+            key = np.sqrt(rho) * normal[:length]
+            key[0] += np.sqrt(values["nu"]) * rho
+            found[self.key.name] = key
+        if self.value.name in sectors:
+            found[self.value.name] = np.sqrt(self.value.variance(values)) * normal[-length:]
+        return found
 
 
 def build(key: Sector, value: Sector, *, strongest: bool = False) -> tuple[SpikedLaw, sp.Expr]:

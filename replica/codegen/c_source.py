@@ -9,7 +9,7 @@ from replica.codegen.c_printer import CFunction, print_c
 from replica.codegen.names import mangle
 from replica.codegen.programs import Programs
 from replica.errors import UnsupportedNodeError
-from replica.model import Model
+from replica.model import LABEL, Model
 
 LANES = 16
 
@@ -41,13 +41,15 @@ def c_source(model: Model, programs: Programs) -> CSource:
               programs.risk_averages]
     functions = {p.name: print_c(p) for p in wanted if p is not None}
     made = {s.cavity.__name__ for s in model.sectors} | {s.residual.__name__ for s in model.sectors}
+    labelled = LABEL.name in programs.cavity.outputs
     inputs: dict[str, str] = {}
     for f in functions.values():
         inputs |= dict(f.inputs)
     tokens = sorted({n for n, s in inputs.items() if s == "token"} | made)
     nodes = sorted(n for n, s in inputs.items() if s == "node")
     uniform = tuple(sorted(n for n, s in inputs.items() if s == "uniform"))
-    fields = tuple([(n, "token") for n in tokens if n not in made] + [(n, "node") for n in nodes])
+    stored = [n for n in nodes if not (labelled and n == LABEL.name)]
+    fields = tuple([(n, "token") for n in tokens if n not in made] + [(n, "node") for n in stored])
     scratch = max(f.scratch_arrays for f in functions.values())
     averages = [n for n, _ in functions["averages"].outputs]
     averages += [n for n, _ in functions["risk_averages"].outputs]
@@ -128,16 +130,17 @@ def _call(f: CFunction, outputs: list[str], replaced: dict[str, str] | None = No
 
 def _at(name: str, f: CFunction) -> str:
     outputs = [f"b->{mangle(n)}" for n, _ in f.outputs]
+    fields = [(n, shape) for n, shape in f.outputs if n != LABEL.name]
     # a value that does not depend on the token is written per node; spread it over the tokens
     spread = []
     for k, (n, shape) in enumerate(f.outputs):
-        if shape != "token":
+        if (n, shape) in fields and shape != "token":
             outputs[k] = f"once{k}"
             spread += [
                 "    for (int l = 0; l < b->L; ++l)",
                 f"        memcpy(b->{mangle(n)} + l * LANES, once{k}, sizeof once{k});",
             ]
-    declared = [f"    double once{k}[LANES];" for k, (_, s) in enumerate(f.outputs) if s != "token"]
+    declared = [f"    double {o}[LANES];" for o in outputs if o.startswith("once")]
     return "\n".join([
         f"static void {name}(struct block *b) {{", *declared, f"    {_call(f, outputs)}", *spread,
         "}",

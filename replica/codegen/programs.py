@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy as sp
+from sympy.core.function import AppliedUndef
 
 from replica.derivation.chain import SaddlePointEquations
 from replica.derivation.reduction import RESIDUAL, STIFFNESS
@@ -23,9 +24,10 @@ class Programs:
     """Generated pieces by role; ``None`` where a model has no such piece.
 
     label
-        Label from the teacher's fields and noise.
+        Label from the teacher's fields and noise; ``None`` where ``cavity`` makes it.
     cavity
-        Cavity fields from teacher, noise and overlaps.
+        Cavity fields from teacher, noise and overlaps; the label too where its law given the
+        cavity field is enough.
     proximal
         Objective, gradient and Gauss-Newton direction in the attention displacement.
     readout
@@ -40,7 +42,7 @@ class Programs:
         Integrands of the test error and the test error itself.
     """
 
-    label: Program
+    label: Program | None
     cavity: Program
     proximal: Program | None
     readout: Program | None
@@ -82,6 +84,8 @@ def build_programs(equations: SaddlePointEquations, *, stein: bool) -> Programs:
     risk_means, risk_integrands = _split_averages(risk_value, prefix="risk")
     risk_integrands = {k: _fresh(e, model) for k, e in risk_integrands.items()}
 
+    cavity = _cavity(equations, [*integrands.values(), *risk_integrands.values()], stein)
+
     proximal = readout = None
     if equations.eliminated:
         found = steps["readout eliminated"].conclusion
@@ -106,8 +110,10 @@ def build_programs(equations: SaddlePointEquations, *, stein: bool) -> Programs:
     gradients = {n: e for n, e in d.items() if not n.startswith("hessian")}
     hessians = {n: e for n, e in d.items() if n.startswith("hessian")}
     return Programs(
-        label=lower("label", {LABEL.name: model.channel}, base, _AXIS),
-        cavity=lower("cavity", equations.cavity, base, _AXIS),
+        label=None if LABEL.name in cavity else lower(
+            "label", {LABEL.name: model.channel}, base, _AXIS
+        ),
+        cavity=lower("cavity", cavity, base, _AXIS),
         proximal=proximal,
         readout=readout,
         loss=lower("loss", gradients, base, _AXIS),
@@ -121,6 +127,28 @@ def build_programs(equations: SaddlePointEquations, *, stein: bool) -> Programs:
         risk_averages=lower("risk_averages", risk_integrands, base, _AXIS),
         risk=lower("risk", risk_means, {**scalar, **_uniform(risk_integrands)}),
     )
+
+
+def _cavity(equations: SaddlePointEquations, averaged: list[Any], stein: bool) -> dict[str, Any]:
+    """Each sector's cavity field: its marginal law if nothing averaged needs its teacher or noise.
+
+    The readout's marginal law makes the label as well.
+    """
+    cavity = dict(equations.cavity)
+    used = {a.func.__name__ for e in averaged for a in sp.sympify(e).atoms(AppliedUndef)}
+    for s in equations.model.sectors:
+        name = s.cavity.__name__
+        held = {s.teacher.__name__, s.noise.__name__} & used
+        if not stein or held or name not in equations.marginal:
+            continue
+        cavity[name] = equations.marginal[name]
+        if s == equations.model.readout:
+            omega = equations.marginal[name]
+            label = equations.marginal[LABEL.name]
+            cavity[LABEL.name] = replace_field(
+                label, s.cavity, lambda p, e=omega: e.xreplace({index("l"): p})
+            )
+    return cavity
 
 
 def _uniform(names: Iterable[str]) -> dict[str, Shape]:

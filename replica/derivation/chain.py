@@ -50,6 +50,13 @@ class SaddlePointEquations:
         return found
 
     @property
+    def marginal(self) -> Mapping[str, Any]:
+        """Cavity fields and label in fewer random numbers, where the estimators allow it."""
+        if "marginal cavity law" not in self.derivation:
+            return {}
+        return self.derivation["marginal cavity law"].conclusion
+
+    @property
     def test_error(self) -> Any:
         return self.derivation["test error"].conclusion["test_error"]
 
@@ -95,6 +102,7 @@ def derive_erm(model: Model) -> SaddlePointEquations:
         saddle_point.response_identity(model, conjugates, cavity),
         saddle_point.stein_attention(model, conjugates, cavity),
         saddle_point.conditioned_readout(model, conjugates, cavity),
+        saddle_point.marginal_law(model, cavity),
         saddle_point.fresh_risk(model, cavity),
     ]
     readout = reduction.readout_step(model)

@@ -7,6 +7,7 @@ The minimised variable is the displacement ``f = (h - omega)/V``: for small ``V`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import mpmath as mp
@@ -212,44 +213,52 @@ def attention_step(model: Model, found: LinearElimination) -> Step:
         "direction": sp.factor_terms(direction),
     }
 
+    length = 3
+    positions = [sp.Integer(p) for p in range(1, length + 1)]
+    names = {RESIDUAL: residual, STIFFNESS: stiffness}
+
+    @cache
+    def reference(seed: int) -> tuple[dict[Any, Any], dict[Any, Any], dict[str, list[Any]]]:
+        """The definition, with the activation written out and no derivative rule of ours."""
+        values = _random_tokens([k.field, k.cavity, v.cavity], length, seed)
+        symbols = {k.V, v.V, LABEL} | residual.free_symbols | stiffness.free_symbols
+        point = random_point({x for x in symbols if x != j}, seed)
+        direct_r = put_explicit(found.residual, model, length)
+        direct_d = put_explicit(found.stiffness, model, length)
+        full = direct_r**2 / (2 * direct_d) + sp.Add(*(
+            (k.field(p) - k.cavity(p)) ** 2 for p in positions
+        )) / (2 * k.V)
+
+        def slopes(expr: Any) -> list[Any]:
+            numbers = []
+            for p in positions:
+                here = sp.Symbol("x_here", real=True)
+                slope = sp.diff(expr.xreplace({k.field(p): here}), here)
+                slope = slope.xreplace({here: values[k.field(p)]}).xreplace(values)
+                numbers.append(evaluate(slope, point))
+            return numbers
+
+        exact = {
+            "objective": [evaluate(full.xreplace(values), point)],
+            "gradient": slopes(full),
+            "direction": slopes(direct_r / sp.sqrt(direct_d)),
+            "sigma": [
+                evaluate(activation_value(model, p, length).xreplace(values), point)
+                for p in positions
+            ],
+        }
+        return values, point, exact
+
     def check(c: Conclusion) -> CheckResult:
-        length = 3
         pairs = []
+        displaced = {k.residual(p): (k.field(p) - k.cavity(p)) / k.V for p in positions}
         for seed in (1, 2):
-            values = _random_tokens([k.field, k.cavity, v.cavity], length, seed)
-            symbols = {k.V, v.V, LABEL} | residual.free_symbols | stiffness.free_symbols
-            point = random_point({x for x in symbols if x != j}, seed)
-            names = {RESIDUAL: residual, STIFFNESS: stiffness}
-            displaced = {
-                k.residual(sp.Integer(p)):
-                    (k.field(sp.Integer(p)) - k.cavity(sp.Integer(p))) / k.V
-                for p in range(1, length + 1)
-            }
-            # the definition, with the activation written out and no derivative rule of ours
-            direct_r = write_out(put_explicit(found.residual, model, length), length)
-            direct_d = write_out(put_explicit(found.stiffness, model, length), length)
-            full = direct_r**2 / (2 * direct_d) + sp.Add(*(
-                (k.field(sp.Integer(p)) - k.cavity(sp.Integer(p))) ** 2
-                for p in range(1, length + 1)
-            )) / (2 * k.V)
-            direct_root = direct_r / sp.sqrt(direct_d)
-            objective = write_out(c["objective"].xreplace(names), length).xreplace(displaced)
-            pairs.append((
-                evaluate(objective.xreplace(values), point),
-                evaluate(full.xreplace(values), point),
-            ))
-            for p in range(1, length + 1):
-                position = sp.Integer(p)
-                for mine, definition in ((c["gradient"], full), (c["direction"], direct_root)):
-                    expr = write_out(mine.xreplace(names).xreplace({j: position}), length)
-                    expr = expr.xreplace(displaced).xreplace(values)
-                    stand_in = sp.Symbol("x_here", real=True)
-                    moved = definition.xreplace({k.field(position): stand_in})
-                    exact = sp.diff(moved, stand_in).xreplace({stand_in: values[k.field(position)]})
-                    pairs.append((evaluate(expr, point), evaluate(exact.xreplace(values), point)))
-                weight = write_out(c["sigma"].xreplace({j: position}), length).xreplace(values)
-                direct = activation_value(model, position, length).xreplace(values)
-                pairs.append((evaluate(weight, point), evaluate(direct, point)))
+            values, point, exact = reference(seed)
+            for name, numbers in exact.items():
+                expr = c[name].xreplace(names)
+                for p, number in zip(positions, numbers, strict=False):
+                    written = write_out(expr.xreplace({j: p}), length).xreplace(displaced)
+                    pairs.append((evaluate(written.xreplace(values), point), number))
         return compare(pairs, "three tokens written out and differentiated by SymPy")
 
     return Step(
@@ -302,41 +311,46 @@ def loss_step(model: Model) -> Step:
         for b in model.sectors:
             conclusion[f"hessian_{a.name}{b.name}"] = token_derivative(slope, b.field, i)
 
-    def check(c: Conclusion) -> CheckResult:
-        length = 2
-        fields = [s.field for s in model.sectors]
-        values = _random_tokens(fields, length, 3)
-        point = random_point(loss.free_symbols | {LABEL}, 3)
+    length = 2
+    positions = [sp.Integer(p) for p in range(1, length + 1)]
+    fields = [s.field for s in model.sectors]
+    values = _random_tokens(fields, length, 3)
+    point = random_point(loss.free_symbols | {LABEL}, 3)
+
+    def places(name: str) -> list[dict[Any, Any]]:
+        """Index values of the entries of a conclusion."""
+        if name == "loss":
+            return [{}]
+        if name.startswith("gradient"):
+            return [{j: p} for p in positions]
+        return [{j: p, i: q} for p in positions for q in positions]
+
+    @cache
+    def reference() -> dict[str, list[Any]]:
+        """The loss with the activation written out, differentiated by SymPy."""
         direct = put_explicit(model.loss, model, length)
-        pairs = [(
-            evaluate(write_out(c["loss"], length).xreplace(values), point),
-            evaluate(direct.xreplace(values), point),
-        )]
         stand_in = {
-            f(sp.Integer(p)): sp.Symbol(f"{f.__name__}_at_{p}", real=True)
-            for f in fields for p in range(1, length + 1)
+            f(p): sp.Symbol(f"{f.__name__}_at_{p}", real=True) for f in fields for p in positions
         }
         at = {stand_in[key]: value for key, value in values.items()}
         flat = direct.xreplace(stand_in)
+        exact = {"loss": [evaluate(flat.xreplace(at), point)]}
         for a in model.sectors:
-            for p in range(1, length + 1):
-                x = stand_in[a.field(sp.Integer(p))]
-                first = sp.diff(flat, x)
-                mine = c[f"gradient_{a.name}"].xreplace({j: sp.Integer(p)})
-                pairs.append((
-                    evaluate(write_out(mine, length).xreplace(values), point),
-                    evaluate(first.xreplace(at), point),
-                ))
-                for b in model.sectors:
-                    for q in range(1, length + 1):
-                        y = stand_in[b.field(sp.Integer(q))]
-                        mine = c[f"hessian_{a.name}{b.name}"].xreplace(
-                            {j: sp.Integer(p), i: sp.Integer(q)}
-                        )
-                        pairs.append((
-                            evaluate(write_out(mine, length).xreplace(values), point),
-                            evaluate(sp.diff(first, y).xreplace(at), point),
-                        ))
+            first = [sp.diff(flat, stand_in[a.field(p)]) for p in positions]
+            exact[f"gradient_{a.name}"] = [evaluate(e.xreplace(at), point) for e in first]
+            for b in model.sectors:
+                exact[f"hessian_{a.name}{b.name}"] = [
+                    evaluate(sp.diff(e, stand_in[b.field(q)]).xreplace(at), point)
+                    for e in first for q in positions
+                ]
+        return exact
+
+    def check(c: Conclusion) -> CheckResult:
+        pairs = []
+        for name, numbers in reference().items():
+            for place, number in zip(places(name), numbers, strict=True):
+                written = write_out(c[name].xreplace(place), length).xreplace(values)
+                pairs.append((evaluate(written, point), number))
         return compare(pairs, "two tokens written out and differentiated by SymPy")
 
     return Step(

@@ -556,6 +556,94 @@ def conditioned_readout(model: Model, conjugates: Step, cavity: Step) -> Step | 
     )
 
 
+def marginal_law(model: Model, cavity: Step) -> Step | None:
+    """The law of ``(omega, y)`` alone: fewer random numbers per sample where no more is averaged.
+
+    Attention: if ``log g`` is linear in ``h*`` the weighted Gaussian is a shifted one. Readout:
+    with a linear channel ``(omega, y)`` is jointly Gaussian.
+    """
+    l, j = index("l"), index("j")  # noqa: E741
+    conclusion: dict[str, Any] = {}
+    first, readout = model.sectors[0], model.readout
+    score = token_derivative(model.log_weight, first.teacher, j)
+    tilted = not model.sampling_only and not any(
+        a.func == first.teacher for a in sp.sympify(score).atoms(AppliedUndef)
+    )
+    if tilted and first != readout:
+        # N(0, rho) tilted by exp(score h*) has mean rho score and the same variance
+        mean = sp.diff(cavity_value(cavity, first)(l), first.teacher(l)) * first.rho
+        conclusion[f"omega_{first.name}"] = sp.cancel(mean) * score.xreplace({j: l}) + sp.sqrt(
+            first.q
+        ) * first.noise(l)
+    linear = linear_channel(model)
+    if linear is not None:
+        slope, noise = linear
+        s = readout
+        conclusion[f"omega_{s.name}"] = sp.sqrt(s.q) * s.noise(l)
+        left = sp.expand(slope**2 * (s.rho - s.m**2 / s.q) + noise**2)
+        conclusion[LABEL.name] = slope * s.m / s.q * s.cavity(RELEVANT) + sp.sqrt(left) * NOISE
+    if not conclusion:
+        return None
+
+    def check(c: Conclusion) -> CheckResult:
+        pairs = []
+        for s in model.sectors:
+            name = f"omega_{s.name}"
+            if name not in c:
+                continue
+            symbols = c[name].free_symbols | {s.m, s.q, RATIO} | sp.sympify(s.rho).free_symbols
+            point = random_point({x for x in symbols if x not in (l, RELEVANT)}, 9)
+            point[s.q] = point[s.q] + 2 * point[s.m] ** 2 / sp.sympify(s.rho).xreplace(point)
+            original = cavity_value(cavity, s)(l)
+            spread = [sp.diff(original, s.teacher(l)), sp.diff(original, s.noise(l))]
+            variance = spread[0] ** 2 * s.rho + spread[1] ** 2
+            pairs.append((
+                evaluate(sp.diff(c[name], s.noise(l)) ** 2, point), evaluate(variance, point)
+            ))
+            # the mean of the relevant token, by quadrature of the tilted Gaussian
+            mine = c[name].xreplace({s.noise(l): sp.S.Zero})
+            mine = mine.xreplace({sp.KroneckerDelta(RELEVANT, l): sp.S.One})
+            pairs.append((evaluate(mine, point), _tilted_mean(model, s, spread[0], point)))
+        if LABEL.name in c:
+            s, (slope, noise) = readout, linear_channel(model) or (0, 0)
+            symbols = c[LABEL.name].free_symbols | {s.m, s.q}
+            symbols |= sp.sympify(s.rho).free_symbols | sp.sympify(slope).free_symbols
+            point = random_point({x for x in symbols if x != RELEVANT} - {NOISE}, 10)
+            point[s.q] = point[s.q] + 2 * point[s.m] ** 2 / sp.sympify(s.rho).xreplace(point)
+            on_omega = sp.diff(c[LABEL.name], s.cavity(RELEVANT))
+            on_noise = sp.diff(c[LABEL.name], NOISE)
+            pairs += [
+                (evaluate(on_omega * s.q, point), evaluate(slope * s.m, point)),
+                (evaluate(on_omega**2 * s.q + on_noise**2, point),
+                 evaluate(slope**2 * s.rho + noise**2, point)),
+            ]
+        return compare(pairs, "means, variances and the covariance of omega and y", 1e-12)
+
+    return Step(
+        name="marginal cavity law",
+        rule=r"the Stein forms average functions of $\omega$ and $y$ alone: integrate the rest out",
+        premises=("cavity fields",),
+        conclusion=conclusion,
+        check=check,
+    )
+
+
+def _tilted_mean(model: Model, s: Sector, slope: Any, point: dict[Any, Any]) -> Any:
+    """``slope E_g[h*_eps]`` by quadrature over one token."""
+    if s != model.sectors[0] or model.log_weight == 0:
+        return mp.mpf(0)
+    h = sp.Symbol("h_here", real=True)
+    exponent = write_out(model.log_weight, 1).xreplace({s.teacher(sp.Integer(1)): h})
+    density = sp.lambdify(
+        h, (sp.exp(exponent - h**2 / (2 * s.rho))).xreplace(point), "mpmath"
+    )
+    with mp.workdps(25):
+        grid = [-40, -10, -3, 0, 3, 10, 40]
+        norm = mp.quad(density, grid)
+        mean = mp.quad(lambda x: x * density(x), grid) / norm
+        return mean * evaluate(slope, point)
+
+
 def linear_channel(model: Model) -> tuple[Any, Any] | None:
     """Coefficients of ``h*_eps`` and ``xi`` if the label is linear in them, else ``None``."""
     star = model.readout.teacher(RELEVANT)

@@ -15,7 +15,7 @@ from replica.model import Array
 from replica.saddle_point import proximal
 from replica.saddle_point.kernels import Kernels
 from replica.saddle_point.nodes import NodeGroup, NodeSet
-from replica.saddle_point.sweep import NumpyEngine, close_rival
+from replica.saddle_point.sweep import NumpyEngine
 
 MINIMISE, SEARCH, AVERAGE = 1, 2, 4
 GAUSS_NEWTON_STEPS = 40
@@ -34,14 +34,17 @@ class CEngine(NumpyEngine):
     name = "c"
 
     def __init__(
-        self, kernels: Kernels, nodes: NodeSet, library: Any, source: Any, threads: int | None
+        self, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float], library: Any,
+        source: Any, threads: int | None,
     ) -> None:
-        super().__init__(kernels, nodes, threads)
+        super().__init__(kernels, nodes, values, threads)
         self.library, self.source = library, source
         self.norms = [np.zeros(g.count) for g in nodes.groups]
 
     @classmethod
-    def build(cls, kernels: Kernels, nodes: NodeSet, threads: int | None) -> CEngine | None:
+    def build(
+        cls, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float], threads: int | None
+    ) -> CEngine | None:
         """The engine, or ``None`` if the model or the machine does not allow it."""
         try:
             source = c_source(kernels.model, kernels.programs)
@@ -53,7 +56,7 @@ class CEngine(NumpyEngine):
         library.replica_workspace.restype = ctypes.c_int64
         library.replica_workspace.argtypes = [ctypes.c_int]
         library.replica_sweep.restype = None
-        return cls(kernels, nodes, library, source, threads)
+        return cls(kernels, nodes, values, library, source, threads)
 
     def block_size(self, group: NodeGroup) -> int:
         """Whole blocks of lanes, a share of one scramble, enough work for one call."""
@@ -71,8 +74,7 @@ class CEngine(NumpyEngine):
         tolerance: float,
         search: bool,
     ) -> dict[str, Any]:
-        number = next(i for i, g in enumerate(self.nodes.groups) if g is group)
-        norms = self.norms[number]
+        norms = self.norms[self._number(group)]
         counts = np.zeros(2, dtype=np.int64)
         gradient = 0.0
         if self.source.has_proximal:
@@ -108,7 +110,7 @@ class CEngine(NumpyEngine):
             ctypes.c_int64(first), ctypes.c_int64(last), ctypes.c_int64(group.count),
             ctypes.c_int(group.length), fields, _pointer(uniform), _pointer(state),
             _pointer(norms), ctypes.c_double(tolerance), ctypes.c_int(GAUSS_NEWTON_STEPS),
-            ctypes.c_double(close_rival(group)), ctypes.c_int(mode), _pointer(sums),
+            ctypes.c_double(self.close[self._number(group)]), ctypes.c_int(mode), _pointer(sums),
             counts.ctypes.data_as(ctypes.POINTER(ctypes.c_int64)), _pointer(memory),
         )
         return sums

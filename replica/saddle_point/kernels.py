@@ -44,7 +44,7 @@ class Kernels:
     def __init__(self, model: Model, programs: Programs) -> None:
         self.model = model
         self.programs = programs
-        self.label = Compiled.of(programs.label)
+        self.label = Compiled.of(programs.label) if programs.label else None
         self.cavity = Compiled.of(programs.cavity)
         self.averages = Compiled.of(programs.averages)
         self.conjugates = Compiled.of(programs.conjugates)
@@ -56,6 +56,13 @@ class Kernels:
         self._hessian = Compiled.of(programs.hessian)
         self._proximal = Compiled.of(programs.proximal) if programs.proximal else None
         self._readout = Compiled.of(programs.readout) if programs.readout else None
+
+    @property
+    def node_inputs(self) -> set[str]:
+        """Names of everything random that the kernels read."""
+        p = self.programs
+        used = [p.cavity, p.averages, p.risk_averages, p.readout, p.proximal, p.label]
+        return {n for program in used if program for n, s in program.inputs if s != "uniform"}
 
     @property
     def has_proximal(self) -> bool:

@@ -7,7 +7,7 @@ Node ``n`` depends on the seed, the length and ``n`` alone. Points are scrambled
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,8 @@ MAX_SOBOL_DIMENSION = 21201
 class NodeGroup:
     """Nodes of one sequence length.
 
-    ``arrays`` maps teacher fields and noises to ``(length, nodes)`` and the label to ``(nodes,)``.
+    ``arrays`` maps teacher fields and noises to ``(length, nodes)``, label noise and label to
+    ``(nodes,)``; only what the generated code reads is there.
     Scramble ``s`` holds nodes ``s*per_scramble`` to ``(s+1)*per_scramble``.
     """
 
@@ -57,8 +58,8 @@ def make_nodes(
     count: int,
     seed: int,
     values: Mapping[str, float],
-    label: Callable[..., tuple[Any, ...]],
-    label_inputs: tuple[str, ...],
+    needed: Collection[str],
+    label: Callable[[Mapping[str, Any], int], tuple[Any, ...]] | None,
 ) -> NodeSet:
     """Draw the nodes.
 
@@ -68,16 +69,16 @@ def make_nodes(
         Length to probability; each length gets its share of the nodes.
     count
         Total number of nodes, rounded up per length to ``8 * 2^m``.
-    label, label_inputs
-        The generated channel and the names of its inputs.
+    needed
+        Names of the fields and noises that the generated code reads; only these cost dimensions.
+    label
+        The generated channel, called with named arrays; ``None`` where no label is stored.
     """
     groups = []
     for length, probability in sorted(lengths.items()):
         share = max(1, math.ceil(count * probability / SCRAMBLES))
         power = max(4, math.ceil(math.log2(share)))
-        groups.append(
-            _group(model, length, probability, power, seed, values, label, label_inputs)
-        )
+        groups.append(_group(model, length, probability, power, seed, values, needed, label))
     return NodeSet(tuple(groups), seed)
 
 
@@ -88,32 +89,39 @@ def _group(
     power: int,
     seed: int,
     values: Mapping[str, float],
-    label: Callable[..., tuple[Any, ...]],
-    label_inputs: tuple[str, ...],
+    needed: Collection[str],
+    label: Callable[[Mapping[str, Any], int], tuple[Any, ...]] | None,
 ) -> NodeGroup:
-    law = model.law.dimension(length)
-    noises = len(model.sectors) * length
-    dimension = law + noises + 1
+    taught = [s for s in model.sectors if s.teacher.__name__ in needed]
+    noisy = [s for s in model.sectors if s.noise.__name__ in needed]
+    names = [s.name for s in taught]
+    law = model.law.dimension(length, names) if taught else 0
+    dimension = law + len(noisy) * length + (NOISE.name in needed)
     if dimension > MAX_SOBOL_DIMENSION:
         raise UsageError("length", length, f"at most {MAX_SOBOL_DIMENSION // 4 - 1} tokens")
     per_scramble = 2**power
     total = SCRAMBLES * per_scramble
-    arrays: dict[str, Array] = {}
-    for s in model.sectors:
-        arrays[s.teacher.__name__] = np.empty((length, total))
-        arrays[s.noise.__name__] = np.empty((length, total))
-    arrays[NOISE.name] = np.empty(total)
+    arrays: dict[str, Array] = {
+        **{s.teacher.__name__: np.empty((length, total)) for s in taught},
+        **{s.noise.__name__: np.empty((length, total)) for s in noisy},
+    }
+    if NOISE.name in needed:
+        arrays[NOISE.name] = np.empty(total)
     for scramble in range(SCRAMBLES):
         here = slice(scramble * per_scramble, (scramble + 1) * per_scramble)
-        u = sobol_points(dimension, power, (seed, length, scramble))
-        teachers = model.law.teacher_fields(u[:law], length, values)
+        u = sobol_points(max(1, dimension), power, (seed, length, scramble))
+        if taught:
+            fields = model.law.teacher_fields(u[:law], length, values, names)
+            for s in taught:
+                arrays[s.teacher.__name__][:, here] = fields[s.name]
         normal = standard_normal(u[law:])
-        for k, s in enumerate(model.sectors):
-            arrays[s.teacher.__name__][:, here] = teachers[s.name]
+        for k, s in enumerate(noisy):
             arrays[s.noise.__name__][:, here] = normal[k * length : (k + 1) * length]
-        arrays[NOISE.name][here] = normal[noises]
-    inputs = [arrays.get(n, values.get(n)) for n in label_inputs]
-    arrays[LABEL.name] = np.broadcast_to(label(*inputs, length)[0], (total,)).copy()
+        if NOISE.name in needed:
+            arrays[NOISE.name][here] = normal[-1]
+    if label is not None:
+        found = label({**values, **arrays}, length)[0]
+        arrays[LABEL.name] = np.broadcast_to(found, (total,)).copy()
     return NodeGroup(length, probability, per_scramble, arrays)
 
 

@@ -50,12 +50,14 @@ class SolverOptions:
             raise UsageError("backend", self.backend, "auto, c, numpy")
 
 
-def _engine(kernels: Kernels, nodes: NodeSet, options: SolverOptions) -> NumpyEngine:
+def _engine(
+    kernels: Kernels, nodes: NodeSet, values: Mapping[str, float], options: SolverOptions
+) -> NumpyEngine:
     """The compiled engine where it can be had, unless NumPy is asked for."""
     if options.backend != "numpy":
         from replica.saddle_point.c_engine import CEngine
 
-        compiled = CEngine.build(kernels, nodes, options.threads)
+        compiled = CEngine.build(kernels, nodes, values, options.threads)
         if compiled is not None:
             return compiled
         if options.backend == "c":
@@ -63,7 +65,7 @@ def _engine(kernels: Kernels, nodes: NodeSet, options: SolverOptions) -> NumpyEn
                 "backend", "c", "numpy: no C compiler works here, or the readout of this model "
                 "is not eliminated"
             )
-    return NumpyEngine(kernels, nodes, options.threads)
+    return NumpyEngine(kernels, nodes, values, options.threads)
 
 
 class SaddlePointProblem:
@@ -88,9 +90,9 @@ class SaddlePointProblem:
         self.kernels = Kernels(self.model, programs)
         self.nodes: NodeSet = make_nodes(
             self.model, lengths, options.nodes, options.seed, self.values,
-            self.kernels.label.function, self.kernels.label.input_names,
+            self.kernels.node_inputs, self.kernels.label,
         )
-        self.engine = _engine(self.kernels, self.nodes, options)
+        self.engine = _engine(self.kernels, self.nodes, self.values, options)
         self.sectors = self.model.sectors
         self.rho = np.array([s.variance(self.values) for s in self.sectors])
         self.names = [x.name for s in self.sectors for x in (s.m, s.q, s.V)]

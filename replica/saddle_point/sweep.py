@@ -36,22 +36,32 @@ class Averages:
         return {n: float(v.mean()) for n, v in self.per_scramble.items()}
 
 
-def close_rival(group: NodeGroup) -> float:
-    """The fluctuation scale: 5% of the prior energy ``E y^2/2``."""
-    return 0.05 * float(np.mean(group.arrays[LABEL.name] ** 2)) / 2
-
-
 class NumpyEngine:
     """Evaluates averages over a node set and remembers the minimisers between sweeps."""
 
     name = "numpy"
 
-    def __init__(self, kernels: Kernels, nodes: NodeSet, threads: int | None = None) -> None:
+    def __init__(
+        self, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float],
+        threads: int | None = None,
+    ) -> None:
         self.kernels = kernels
+        self.values = values
         self.nodes = nodes
         self.threads = threads or os.cpu_count() or 1
         rows = 1 if kernels.eliminated else len(kernels.model.sectors)
+        self.close = [self._fluctuation_scale(g) for g in nodes.groups]
         self.state = [np.zeros((rows * g.length, g.count)) for g in nodes.groups]
+
+    def _fluctuation_scale(self, group: NodeGroup) -> float:
+        """5% of the prior energy ``E y^2/2``: a rival minimum closer than this competes."""
+        model = self.kernels.model
+        names = {n for n, s in self.kernels.cavity.program.inputs if s == "uniform"}
+        values = {n: self.values[n] for n in names if n in self.values}
+        for s in model.sectors:  # the label's law does not depend on the overlaps
+            values |= {s.m.name: 0.0, s.q.name: 1.0}
+        inputs = self.block_inputs(group, slice(None), values)
+        return 0.05 * float(np.mean(np.square(inputs[LABEL.name]))) / 2
 
     def sweep(
         self, values: Mapping[str, float], tolerance: float, search: bool = False
@@ -73,6 +83,9 @@ class NumpyEngine:
         else:
             results = [run(j) for j in jobs]
         return self._combine(jobs, results)
+
+    def _number(self, group: NodeGroup) -> int:
+        return next(i for i, g in enumerate(self.nodes.groups) if g is group)
 
     def block_size(self, group: NodeGroup) -> int:
         """Nodes per call; a divisor of the scramble's size."""
@@ -108,7 +121,7 @@ class NumpyEngine:
         if k.has_proximal:
             found = proximal.minimise_attention(k, inputs, state[:, here], tolerance, L)
             if search:
-                close = close_rival(group)
+                close = self.close[self._number(group)]
                 found, moved, competing = self._search(inputs, found, tolerance, L, close)
             state[:, here] = found.displacement
             gradient = float(found.gradient.max())
@@ -127,9 +140,10 @@ class NumpyEngine:
         """Named inputs of a block: fields, label, cavity fields and uniform values."""
         inputs: dict[str, Any] = {n: a[..., here] for n, a in group.arrays.items()}
         inputs |= values
-        cavity = self.kernels.cavity.named(inputs, group.length)
-        for s in self.kernels.model.sectors:
-            inputs[s.cavity.__name__] = cavity[s.cavity.__name__]
+        count = next(a[..., here].shape[-1] for a in group.arrays.values())
+        for name, value in self.kernels.cavity.named(inputs, group.length).items():
+            shape = (count,) if name == LABEL.name else (group.length, count)
+            inputs[name] = value if np.shape(value) == shape else np.broadcast_to(value, shape)
         return inputs
 
     def minimisers(

@@ -4,19 +4,19 @@ import pytest
 from derivations.slr import single_location
 from replica.codegen.programs import build_programs
 from replica.derivation.chain import derive_erm
-from replica.saddle_point.kernels import Compiled
+from replica.saddle_point.kernels import Kernels
 from replica.saddle_point.nodes import SCRAMBLES, make_nodes
 from tests.conftest import derived
 
 
-def nodes_of(task, nu, lengths, count=2**12, seed=0):
+def nodes_of(task, nu, lengths, count=2**12, seed=0, stein=False):
     strongest = np.isinf(nu)
     equations = derived("linear", task, strongest) if not strongest else \
         derive_erm(single_location(task, "linear", strongest=True))
-    label = Compiled.of(build_programs(equations, stein=True).label)
+    kernels = Kernels(equations.model, build_programs(equations, stein=stein))
     values = {"Delta": 0.1} | ({} if strongest else {"nu": nu})
     return make_nodes(
-        equations.model, lengths, count, seed, values, label.function, label.input_names
+        equations.model, lengths, count, seed, values, kernels.node_inputs, kernels.label
     )
 
 
@@ -65,3 +65,16 @@ def test_lengths_share_the_nodes_by_probability():
     assert [g.length for g in groups] == [1, 4]
     assert [g.probability for g in groups] == [0.25, 0.75]
     assert groups[1].count > groups[0].count
+
+
+@pytest.mark.parametrize(
+    ("task", "nu", "names"),
+    [("spiked", 2.0, {"zeta_k", "zeta_v", "xi"}),
+     ("max", 2.0, {"chi_star", "zeta_k", "zeta_v", "xi"}),
+     ("max", np.inf, {"chi_star", "zeta_k", "zeta_v", "xi"})],
+)
+def test_only_what_is_averaged_is_drawn(task, nu, names):
+    """Spiked data need 2L + 1 dimensions, max data 3L + 1 or 3L + 2, instead of 4L + 1."""
+    assert set(nodes_of(task, nu, {3: 1.0}, stein=True).groups[0].arrays) == names
+    full = set(nodes_of(task, nu, {3: 1.0}).groups[0].arrays)
+    assert {"chi_star", "z_star", "zeta_k", "zeta_v", "xi", "y"} == full
