@@ -245,6 +245,18 @@ def fourier(model: Model) -> Step:
     )
 
 
+def _terms(expr: Any) -> list[tuple[Any, tuple[str, ...]]]:
+    """Coefficient and names of the matrices of each term of a sum of products or traces."""
+    found = []
+    for term in expr.args if isinstance(expr, sp.MatAdd | sp.Add) else (expr,):
+        coefficient, rest = term.as_coeff_mmul() if isinstance(term, sp.MatrixExpr) else (
+            term.as_coeff_Mul()
+        )
+        names = tuple(sorted(x.name for x in rest.atoms(sp.MatrixSymbol) if x.name != "W"))
+        found.append((coefficient, names))
+    return found
+
+
 def _explicit(expr: Any, values: dict[str, sp.Matrix]) -> Any:
     """Evaluate a matrix expression whose symbols are given as explicit matrices, by name."""
     if isinstance(expr, sp.MatrixSymbol):
@@ -317,14 +329,34 @@ def teacher_overlaps(model: Model) -> Step:
 # -- steps 4 to 6: weights ------------------------------------------------------------------------
 
 
-def replica_symmetry(model: Model) -> Step:
-    """One diagonal value, one off-diagonal value, one teacher overlap, for Q and for Qtilde."""
+def replica_symmetry(model: Model, replicated: Step, fourier_step: Step) -> Step:
+    """One diagonal value, one off-diagonal value, one teacher overlap, for Q and for Qtilde.
+
+    The matrix expressions of the Fourier step are evaluated on the ansatz; the ridge is read from
+    the Boltzmann exponent of one coordinate.
+    """
     b = Blocks(model.sectors)
     overlap = ReplicaMatrix(b.V / BETA, b.Q)
     multiplier = ReplicaMatrix(-BETA * b.V_hat, BETA**2 * b.Q_hat)
-    source = BETA * b.M_hat
-    trace = -multiplier.trace_product(overlap, REPLICAS) / 2 - REPLICAS * (source.T * b.M).trace()
-    quadratic = ReplicaMatrix(BETA * b.R - multiplier.single, -multiplier.common)
+    trace: Any = sp.S.Zero
+    for coefficient, factors in _terms(fourier_step.conclusion["constraint"]):
+        if set(factors) == {"Q", "Qtilde"}:
+            trace += coefficient * multiplier.trace_product(overlap, REPLICAS)
+        else:
+            trace += coefficient * REPLICAS * ((BETA * b.M_hat).T * b.M).trace()
+    boltzmann = sp.hessian(
+        replicated.conclusion["coordinate"], [weight_symbol(s) for s in model.sectors]
+    )
+    single, common = -sp.Matrix(boltzmann), sp.zeros(len(model.sectors))
+    source = sp.zeros(len(model.sectors))
+    for coefficient, factors in _terms(fourier_step.conclusion["coordinate"]):
+        if "Qtilde" in factors:  # w^T A w/2 with A minus twice the coefficient of w^T Qtilde w
+            single -= 2 * coefficient * multiplier.single
+            common -= 2 * coefficient * multiplier.common
+        else:
+            source += coefficient * BETA * b.M_hat
+    quadratic = ReplicaMatrix(sp.ImmutableMatrix(single), sp.ImmutableMatrix(common))
+    source = sp.ImmutableMatrix(source)
     conclusion = {"constraint": sp.expand(trace), "source": source, **_weight_exponent(quadratic)}
 
     def check(c: Conclusion) -> CheckResult:
@@ -358,7 +390,7 @@ def replica_symmetry(model: Model) -> Step:
     return Step(
         name="replica symmetry",
         rule="replica-symmetric ansatz for overlaps and multipliers",
-        premises=("overlaps and multipliers", "teacher overlaps"),
+        premises=("replicated partition function", "overlaps and multipliers"),
         conclusion=conclusion,
         check=check,
         text=r"The quadratic form of the weights is "
@@ -367,14 +399,16 @@ def replica_symmetry(model: Model) -> Step:
     )
 
 
-def integrate_weights(model: Model, ansatz: Step) -> Step:
+def integrate_weights(model: Model, ansatz: Step, teacher: Step) -> Step:
     """Gaussian integral over the replicated weights and the teacher, one coordinate."""
-    b = Blocks(model.sectors)
+    rho = sp.ImmutableMatrix(sp.diag(*(
+        teacher.conclusion[f"variance_{s.name}"] for s in model.sectors
+    )))
     A = ReplicaMatrix(ansatz.conclusion["single"], ansatz.conclusion["common"])
     B = ansatz.conclusion["source"]
     size = len(model.sectors)
     # the Gaussian average over w* couples the replicas: it only changes the common part
-    averaged = ReplicaMatrix(A.single, A.common - B * b.rho * B.T)
+    averaged = ReplicaMatrix(A.single, A.common - B * rho * B.T)
     log_weights = (
         REPLICAS * size * sp.log(2 * sp.pi) / 2 - averaged.log_determinant(REPLICAS) / 2
     )
@@ -385,16 +419,17 @@ def integrate_weights(model: Model, ansatz: Step) -> Step:
             point = random_point(_symbols(c["log_weights"]) - {REPLICAS}, seed=n)
             # a positive definite form: the common part must not exceed the single part
             point |= {s: v / 50 for s, v in point.items() if s.name.startswith(("qhat", "mhat"))}
-            point |= {s: v / 9 for s, v in point.items() if s in b.cross()}
+            point |= {s: v / 9 for s, v in point.items() if s in Blocks(model.sectors).cross()}
             point |= {s: abs(v) for s, v in point.items() if s.name.startswith("Vhat")}
             full = A.explicit(n).xreplace(point)
             stacked = sp.Matrix.vstack(*[B] * n).xreplace(point)
             # one joint Gaussian over (weights, teachers): determinant of the explicit matrix
-            rho_inverse = b.rho.inv().xreplace(point)
+            prior = Blocks(model.sectors).rho
+            rho_inverse = prior.inv().xreplace(point)
             joint = sp.Matrix(sp.BlockMatrix([[full, -stacked], [-stacked.T, rho_inverse]]))
             direct = (
                 sp.log(2 * sp.pi) * sp.Rational(n * size, 2)
-                - sp.log(joint.det() * b.rho.det().xreplace(point)) / 2
+                - sp.log(joint.det() * prior.det().xreplace(point)) / 2
             )
             mine = c["log_weights"].subs(REPLICAS, n)
             pairs.append((evaluate(mine, point), evaluate(direct, {})))
@@ -403,7 +438,7 @@ def integrate_weights(model: Model, ansatz: Step) -> Step:
     return Step(
         name="weight integral",
         rule="Gaussian integral; the eigenvalues of $11^T$ give the determinant for any $n$",
-        premises=("replica symmetry",),
+        premises=("replica symmetry", "teacher overlaps"),
         conclusion={"log_weights": log_weights},
         check=check,
         text="Log of the integral over one coordinate of all replicas, teacher averaged.",
@@ -450,56 +485,67 @@ def no_replicas(model: Model, ansatz: Step, integral: Step) -> Step:
 # -- steps 7 and 8: data --------------------------------------------------------------------------
 
 
-def local_fields(model: Model) -> Step:
+def local_fields(model: Model, teacher: Step) -> Step:
     """Fields given the teacher: mean, noise common to the replicas, noise of each replica."""
     b = Blocks(model.sectors)
+    rho = sp.ImmutableMatrix(sp.diag(*(
+        teacher.conclusion[f"variance_{s.name}"] for s in model.sectors
+    )))
     size = len(model.sectors)
     # Gaussian conditioning on the teacher, in the algebra of replica matrices: the Schur
     # complement of M rho^{-1} M^T only touches the common part.
     total = ReplicaMatrix(b.V / BETA, b.Q)
-    common = total.common - b.M * b.rho.inv() * b.M.T
+    common = total.common - b.M * rho.inv() * b.M.T
     conclusion = {
-        "mean": b.M * b.rho.inv(),
+        "mean": b.M * rho.inv(),
         "common_covariance": common,
         "replica_covariance": total.single,
     }
 
     def check(c: Conclusion) -> CheckResult:
+        # covariance of (h*, h^1, h^2); the fields less their conditional mean must be
+        # uncorrelated with the teacher and have the stated covariance among themselves
         n = 2
-        pairs = []
-        joint = sp.Matrix(n * size, n * size, lambda i, j: (
-            b.Q[i % size, j % size] + (b.V[i % size, j % size] / BETA if i // size == j // size
-                                       else 0)
-        ))
-        M = sp.Matrix.vstack(*[b.M] * n)
-        point = random_point(_symbols(joint, M, b.rho, *c.values()))
-        schur = joint - M * b.rho.inv() * M.T
+        joint = sp.zeros((1 + n) * size)
+        for i, j in itertools.product(range((1 + n) * size), repeat=2):
+            (a, u), (d, w) = divmod(i, size), divmod(j, size)
+            if a == 0 and d == 0:
+                joint[i, j] = b.rho[u, w]
+            elif a == 0 or d == 0:
+                joint[i, j] = b.M[w, u] if a == 0 else b.M[u, w]
+            else:
+                joint[i, j] = b.Q[u, w] + (b.V[u, w] / BETA if a == d else 0)
+        left = sp.Matrix.hstack(
+            -sp.Matrix.vstack(*[sp.Matrix(c["mean"])] * n), sp.eye(n * size)
+        )
+        point = random_point(_symbols(joint, *c.values()))
+        covariance, correlation = left * joint * left.T, left * joint[:, :size]
         mine = ReplicaMatrix(c["replica_covariance"], c["common_covariance"]).explicit(n)
-        pairs += [
-            (evaluate(x, point), evaluate(y, point)) for x, y in zip(mine, schur, strict=True)
+        pairs = [
+            (evaluate(x, point), evaluate(y, point)) for x, y in zip(mine, covariance, strict=True)
         ]
-        regression = M * b.rho.inv()
-        stacked = sp.Matrix.vstack(*[c["mean"]] * n)
-        pairs += [
-            (evaluate(x, point), evaluate(y, point))
-            for x, y in zip(stacked, regression, strict=True)
-        ]
-        return compare(pairs, "conditional covariance of two replicas, written out")
+        pairs += [(evaluate(x, point), mp.mpf(0)) for x in correlation]
+        return compare(pairs, "fields of two replicas less their mean, written out")
 
     return Step(
         name="local fields",
         rule="Gaussian conditioning of the fields on the teacher",
-        premises=("overlaps and multipliers", "replica symmetry"),
+        premises=("overlaps and multipliers", "replica symmetry", "teacher overlaps"),
         conclusion=conclusion,
         check=check,
         text=r"$h^a = \mathrm{mean} \cdot h^\ast$ + noise common to all replicas + noise of one.",
     )
 
 
-def data_term(model: Model) -> Step:
+def loss_of(replicated: Step) -> Any:
+    """The loss, from the Boltzmann exponent of one sample."""
+    return sp.expand_mul(-replicated.conclusion["sample"] / BETA)
+
+
+def data_term(model: Model, replicated: Step) -> Step:
     """``d/dn`` at 0 of ``alpha log E[Z_1^n]``."""
     # the fields inside Z_1 carry the replica noise; Z_1 is what one replica integrates
-    Z = OneSamplePartition(model.loss)
+    Z = OneSamplePartition(loss_of(replicated))
     n = REPLICAS
     # under the average Z_1 is a positive random variable: a symbol for the differentiation
     z = sp.Symbol("Z_1", positive=True)
@@ -519,7 +565,7 @@ def data_term(model: Model) -> Step:
         moment = sp.Add(*(p * s**tiny for p, s in zip(probabilities, sums, strict=True)))
         direct = evaluate(RATIO * sp.log(moment) / tiny, point, digits=60)
         mine = average_over(c["data"], [
-            (p, {LogPartition(model.loss): sp.log(s)})
+            (p, {LogPartition(Z.args[0]): sp.log(s)})
             for p, s in zip(probabilities, sums, strict=True)
         ])
         return compare([(evaluate(mine, point), direct)], "three-sample toy at n = 1e-25")
@@ -574,9 +620,8 @@ def finite_temperature(model: Model, weights: Step, data: Step, ansatz: Step, in
             + RATIO * sp.log(sp.Add(*(p * s**REPLICAS for p, s in halves)))
         )
         direct = evaluate(-(replicated / (BETA * REPLICAS)).subs(REPLICAS, tiny), point, digits=60)
-        mine = average_over(
-            c["f"], [(p, {LogPartition(model.loss): sp.log(s)}) for p, s in halves]
-        )
+        (one,) = data.conclusion["data"].atoms(LogPartition)
+        mine = average_over(c["f"], [(p, {one: sp.log(s)}) for p, s in halves])
         return compare([(evaluate(mine, point), direct)], "replicated free energy at n = 1e-25")
 
     return Step(
@@ -595,7 +640,7 @@ def _over_beta(term: Any) -> Any:
     return sp.factor(sp.cancel(term / BETA))
 
 
-def zero_temperature(model: Model, finite: Step, fields: Step) -> Step:
+def zero_temperature(model: Model, finite: Step, fields: Step, replicated: Step) -> Step:
     """``beta -> oo``: the replica noise shrinks, Laplace's method gives a minimum."""
     b = Blocks(model.sectors)
     f = finite.conclusion["f"]
@@ -609,7 +654,8 @@ def zero_temperature(model: Model, finite: Step, fields: Step) -> Step:
         penalty += precision[u, w] * TokenSum(shift[u] * shift[w], i) / 2
     loss = sp.Symbol("loss", real=True)
     exponent = expand_outside(-BETA * loss - penalty)
-    objective = _limit_high_beta(expand_outside(-exponent / BETA)).xreplace({loss: model.loss})
+    objective = _limit_high_beta(expand_outside(-exponent / BETA))
+    objective = objective.xreplace({loss: loss_of(replicated)})
     minimum = Minimum(objective, [sp.Symbol(s.field_name) for s in model.sectors])
     conclusion = {
         "f": algebra + RATIO * Expectation(minimum, model.random_symbols),
@@ -634,7 +680,7 @@ def zero_temperature(model: Model, finite: Step, fields: Step) -> Step:
         held = {e: sp.Dummy(f"e{i}") for i, e in enumerate(c["f"].atoms(Expectation))}
         weight = sp.Add(*(sp.diff(c["f"].xreplace(held), d) for d in held.values()))
         coefficients = [sp.Rational(2 * k + 3, 5) for k in range(len(model.sectors))]
-        toy = mine.subs(model.loss, _toy_loss(model, coefficients))
+        toy = mine.subs(loss_of(replicated), _toy_loss(model, coefficients))
         toy = write_out(toy, 1).xreplace(point)
         h = [s.field(sp.Integer(1)) for s in model.sectors]
         omega = {s.cavity(sp.Integer(1)): sp.Rational(k + 2, 3)
@@ -653,7 +699,9 @@ def zero_temperature(model: Model, finite: Step, fields: Step) -> Step:
     return Step(
         name="free energy at zero temperature",
         rule=r"$\beta \to \infty$; Laplace's method on the replica noise",
-        premises=("free energy at finite temperature", "local fields"),
+        premises=(
+            "replicated partition function", "free energy at finite temperature", "local fields",
+        ),
         conclusion=conclusion,
         check=check,
         text="The data term becomes the Moreau envelope of the loss around the cavity field.",

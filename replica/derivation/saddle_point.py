@@ -692,6 +692,56 @@ def _declared_risk(model: Model, cavity: Step) -> Step:
     )
 
 
+def _averaged_risk(model: Model) -> Step:
+    """The squared error averaged over samples, where no Gaussian average closes.
+
+    Noise that adds to the label with a constant factor is the floor; other noise has none.
+    """
+    s = model.readout
+    body = (LABEL - replace_field(model.prediction, s.field, s.cavity)) ** 2
+    factor = sp.diff(model.channel, NOISE)
+    additive = not factor.has(NOISE) and not factor.atoms(AppliedUndef)
+    floor = sp.expand(factor**2) if additive else sp.S.Zero
+
+    def check(c: Conclusion) -> CheckResult:
+        # one sample with numbers put in, and the label's response to its noise
+        values: dict[Any, Any] = {LABEL: sp.Rational(4, 3)}
+        prediction = sp.Rational(0)
+        for p in (1, 2):
+            position = sp.Integer(p)
+            weight, field = sp.Rational(p, 3), sp.Rational(5 - 3 * p, 4)
+            values |= {SIGMA(position): weight, s.cavity(position): field}
+            values |= {t.field(position): field for t in model.sectors if t != s}
+        explicit = write_out(model.prediction, 2)
+        prediction = explicit.xreplace({
+            s.field(sp.Integer(p)): values[s.cavity(sp.Integer(p))] for p in (1, 2)
+        }).xreplace(values)
+        written = average_over(_write_out_averages(c["test_error"], 2), [(sp.S.One, values)])
+        point = random_point(
+            sp.sympify(model.channel).free_symbols | sp.sympify(written).free_symbols, 11
+        )
+        step = sp.Rational(1, 10**8)
+        star = {s.teacher(RELEVANT): sp.Rational(1, 7)}
+        ends = [
+            evaluate(model.channel.xreplace(star).xreplace({NOISE: x * step}), point)
+            for x in (1, -1)
+        ]
+        response = (ends[0] - ends[1]) / (2 * evaluate(step, {}))
+        pairs = [
+            (evaluate(written, point), evaluate((values[LABEL] - prediction) ** 2, point)),
+            (evaluate(c["noise_floor"], point), response**2 if additive else mp.mpf(0)),
+        ]
+        return compare(pairs, "one sample with numbers put in", 1e-12)
+
+    return Step(
+        name="test error",
+        rule="average over fresh samples",
+        premises=("cavity fields",),
+        conclusion={"test_error": Expectation(body, model.random_symbols), "noise_floor": floor},
+        check=check,
+    )
+
+
 def fresh_risk(model: Model, cavity: Step) -> Step:
     """Error on a fresh sample, whose fields are the cavity fields."""
     s = model.readout
@@ -709,15 +759,7 @@ def fresh_risk(model: Model, cavity: Step) -> Step:
         for e in (on_teacher, on_noise) for a in e.atoms(AppliedUndef)
     )
     if linear is None or not affine:
-        body = (LABEL - replace_field(model.prediction, s.field, s.cavity)) ** 2
-        return Step(
-            name="test error",
-            rule="average over fresh samples",
-            premises=("cavity fields",),
-            conclusion={
-                "test_error": Expectation(body, model.random_symbols), "noise_floor": sp.S.Zero
-            },
-        )
+        return _averaged_risk(model)
     slope, noise = linear
     rho = s.rho
     second = TokenSum(rho * on_teacher**2 + on_noise**2, j)
