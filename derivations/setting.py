@@ -159,13 +159,13 @@ def make_setting(
     if task not in TASKS:
         raise UsageError("task", task, ", ".join(TASKS))
     chosen = find_activation(activation) if isinstance(activation, str) else activation
-    allowed = "a number >= 0" + (", or inf" if task == "max" else " (inf for max only)")
+    allowed = "0 to 1e8" + (", or inf" if task == "max" else " (inf for max only)")
     signal = as_number("nu", nu, allowed)
-    if signal < 0 or (math.isinf(signal) and task != "max"):
+    if signal < 0 or (signal > 1e8 and not (math.isinf(signal) and task == "max")):
         raise UsageError("nu", nu, allowed)
-    noise_std = as_number("noise", noise, "a finite number >= 0")
-    if not 0 <= noise_std < math.inf:
-        raise UsageError("noise", noise, "a finite number >= 0")
+    noise_std = as_number("noise", noise, "0 to 1e8")
+    if not 0 <= noise_std <= 1e8:
+        raise UsageError("noise", noise, "0 to 1e8")
     strengths = {}
     for name, own in (("reg_k", reg_k), ("reg_v", reg_v)):
         given = reg if own is None else own

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ReplicaError(Exception):
     """Base class of the errors that this package raises on purpose."""
@@ -15,6 +17,10 @@ class UsageError(ReplicaError):
         self.value = value
         self.allowed = allowed
         super().__init__(f"{field}: {value!s} is not allowed; allowed: {allowed}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes."""
+        return (type(self), (self.field, self.value, self.allowed))
 
 
 class DerivationError(ReplicaError):

@@ -78,9 +78,8 @@ def extrapolate(dimensions: Sequence[int], estimates: Sequence[Estimate]) -> Est
     row = np.linalg.pinv(design)[0] / error
     variances = (row * error) ** 2
     variance = float(variances.sum())
-    freedom = variance**2 / float(
-        sum(v**2 / e.freedom for v, e in zip(variances, estimates, strict=True))
-    )
+    parts = sum(float(v) ** 2 / e.freedom for v, e in zip(variances, estimates, strict=True))
+    freedom = variance**2 / parts if parts > 0 else 1.0
     return Estimate(float(row @ y), math.sqrt(variance), freedom)
 
 

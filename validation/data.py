@@ -51,6 +51,17 @@ def teachers(dimension: int, rng: np.random.Generator) -> tuple[Array, Array]:
     return key, value
 
 
+def check_memory(lengths: Mapping[int, float], dimension: int, samples: int) -> None:
+    """Raise ``UsageError`` with the size if the tokens of a data set would not fit."""
+    mean_length = sum(k * p for k, p in lengths.items())
+    needed = 8.0 * samples * mean_length * dimension
+    if needed > MEMORY_LIMIT:
+        raise UsageError(
+            "dimension", dimension,
+            f"a data set below {MEMORY_LIMIT / 1e9:.0f} GB (this one needs {needed / 1e9:.1f} GB)",
+        )
+
+
 def draw(
     task: str,
     nu: float,
@@ -77,13 +88,7 @@ def draw(
     UsageError
         If the tokens would not fit in memory.
     """
-    mean_length = sum(k * p for k, p in lengths.items())
-    needed = 8.0 * samples * mean_length * dimension
-    if needed > MEMORY_LIMIT:
-        raise UsageError(
-            "dimension", dimension,
-            f"a data set below {MEMORY_LIMIT / 1e9:.0f} GB (this one needs {needed / 1e9:.1f} GB)",
-        )
+    check_memory(lengths, dimension, samples)
     key, value = given or teachers(dimension, np.random.default_rng([seed, 0]))
     rng = np.random.default_rng([seed, 1, stream])
     drawn = rng.choice(list(lengths), size=samples, p=list(lengths.values()))

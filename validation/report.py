@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import replica
-from replica.derivation.chain import SaddlePointEquations, derive_erm
+from replica.derivation.chain import ESTIMATORS, SaddlePointEquations, derive_erm
 from replica.document.files import check_folder
 from replica.document.mathml import display_mathml, inline_mathml
 from replica.document.numbers import clean, with_error
 from replica.document.prose import html_prose
 from replica.errors import UsageError
-from validation.comparison import Comparison, threshold
+from validation.comparison import Comparison, agrees, threshold
 from validation.figures import case_figure
 from validation.study import CaseResult, StudyResult
 
@@ -29,6 +29,8 @@ SCHEMA_VERSION = 1
 def check_destination(folder: Path) -> None:
     """Raise ``UsageError`` unless the folder is new, empty, or holds an earlier report."""
     allowed = "a new folder, an empty one, or one that holds an earlier report"
+    if folder.resolve() == Path.cwd():
+        raise UsageError("output", folder, "a folder other than the current one")
     check_folder("output", folder)
     if folder.exists() and any(folder.iterdir()) and not _is_ours(folder):
         raise UsageError("output", folder, allowed)
@@ -48,6 +50,7 @@ def _is_ours(folder: Path) -> bool:
 def write_report(result: StudyResult, folder: Path) -> list[Path]:
     """Write both files into ``folder``, replacing an earlier report as a whole."""
     check_destination(folder)
+    folder = folder.resolve()  # a link keeps pointing where it points
     document = json.dumps(clean(report_document(result)), indent=2, allow_nan=False)
     page = report_page(result)
     try:
@@ -99,6 +102,9 @@ def warnings_of(result: StudyResult) -> list[str]:
     found = list(result.study.notes)
     for r in result.cases:
         found += [f"{r.case.name}: {m}" for m in r.theory.messages]
+        bad = sum(not s.converged for seeds in r.simulated.values() for s in seeds)
+        if bad:
+            found.append(f"{r.case.name}: training did not converge for {bad} data sets")
         if r.theory.stable is False:
             found.append(f"{r.case.name}: replicon {r.theory.replicon:.3g} above 1, not counted")
     if len(result.study.dimensions) < 2:
@@ -196,10 +202,7 @@ code { background: var(--card); padding: .1rem .3rem; }
 
 def report_page(result: StudyResult) -> str:
     """The whole page: no script, no request to anything outside."""
-    verdict = "Theory and simulation agree" if result.passed else \
-        "Theory and simulation do not agree"
-    if result.interrupted:
-        verdict = "Interrupted: only finished cases are shown"
+    verdict = verdict_of(result)
     c = criterion(result)
     parts = [
         "<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8">',
@@ -227,6 +230,19 @@ def report_page(result: StudyResult) -> str:
         "</body></html>",
     ]
     return "\n".join(parts)
+
+
+def verdict_of(result: StudyResult) -> str:
+    """The verdict in words."""
+    if result.interrupted:
+        return "Interrupted: only finished cases are shown"
+    if result.passed:
+        return "Theory and simulation agree"
+    if not any(c.counted for c in result.comparisons):
+        return "Inconclusive: nothing could be compared"
+    if agrees([c for c in result.comparisons if c.counted], result.study.level):
+        return "Incomplete: some cases could not be compared"
+    return "Theory and simulation do not agree"
 
 
 def _number(value: float | None) -> str:
@@ -303,6 +319,12 @@ def _equations(result: StudyResult) -> str:
             out.append("<h3>Free energy and saddle-point equations</h3>")
             out += _steps(equations, ("manifold", "cavity fields", "overlap equations",
                                       "conjugate equations", "test error", "readout eliminated"))
+        if setting.task not in shown:
+            shown.add(setting.task)
+            out.append(f"<h3>Estimators, {html.escape(setting.task)} data</h3>")
+            out.append('<p class="soft">Forms of smaller sampling error that the solver uses '
+                       "where they are the better ones.</p>")
+            out += _steps(equations, (*ESTIMATORS, "marginal cavity law"))
         if setting.activation.name not in shown:
             shown.add(setting.activation.name)
             out.append(f"<h3>{html.escape(setting.activation.name)}</h3>")

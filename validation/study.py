@@ -14,7 +14,9 @@ from derivations.setting import Setting, make_setting, parse_alphas
 from replica.codegen.c_compiler import find_compiler
 from replica.errors import UsageError
 from replica.saddle_point.solution import Solution
+from replica.saddle_point.solve import SolverOptions
 from validation.comparison import LEVEL, Comparison, agrees, compare, extrapolate, from_samples
+from validation.data import check_memory
 from validation.simulate import SeedResult
 
 OBSERVABLES = ("m_k", "q_k", "m_v", "q_v", "test_error", "train_loss")
@@ -134,6 +136,12 @@ def single_study(
         raise UsageError("dimensions", dimensions, "distinct integers >= 10")
     if seeds < 3:
         raise UsageError("seeds", seeds, "an integer >= 3")
+    if round(low * min(dimensions)) < 10:
+        needed = 10 / min(dimensions)
+        raise UsageError("alpha", low, f"at least ten samples: alpha >= {needed:g} here")
+    SolverOptions(nodes=nodes, seed=seed)
+    for d in dimensions:
+        check_memory(setting.lengths, d, round(high * d))
     return Study(
         name="one setting", cases=cases, dimensions=tuple(sorted(dimensions)),
         seeds=(seeds,) * len(dimensions), nodes=nodes, curve_nodes=2**12, curve_seeds=0, seed=seed,
@@ -170,6 +178,13 @@ class _Job:
     seed: int = 0
 
 
+def _ignore_interrupts() -> None:
+    """Workers leave Ctrl-C to the parent, which stops them."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _work(job: _Job) -> tuple[_Job, Any, float]:
     from threadpoolctl import threadpool_limits
 
@@ -184,7 +199,7 @@ def _work(job: _Job) -> tuple[_Job, Any, float]:
             )
         else:
             from replica.derivation.chain import derive_erm
-            from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
+            from replica.saddle_point.solve import SaddlePointProblem
 
             problem = SaddlePointProblem(
                 derive_erm(job.setting.model()), job.setting.values(), job.setting.lengths,
@@ -208,9 +223,7 @@ def _jobs(study: Study) -> list[_Job]:
         jobs.append(_Job("theory", i, s, (case.alpha,), nodes=study.nodes, seed=study.seed))
         if case.curve:
             jobs.append(_Job("curve", i, s, case.curve, nodes=study.curve_nodes, seed=study.seed))
-    # the long ones first, so that no process waits at the end
-    cost = {"theory": 2.0, "curve": 1.5, "simulation": 0.0}
-    return sorted(jobs, key=lambda j: -(cost[j.kind] + j.dimension * len(j.seeds) / 2000))
+    return jobs  # case by case, so that an interrupt keeps the finished cases
 
 
 def run_study(study: Study, progress: Callable[[int, int], None] | None = None) -> StudyResult:
@@ -225,7 +238,7 @@ def run_study(study: Study, progress: Callable[[int, int], None] | None = None) 
     workers = study.workers or os.cpu_count() or 1
     context = get_context("fork" if os.name == "posix" and os.uname().sysname == "Linux"
                           else "spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
     try:
         futures = [pool.submit(_work, j) for j in jobs]
         for f in as_completed(futures):
@@ -234,8 +247,10 @@ def run_study(study: Study, progress: Callable[[int, int], None] | None = None) 
                 progress(len(done), len(jobs))
     except KeyboardInterrupt:
         interrupted = True
+        # shutdown forgets its processes, so they are taken first
+        processes = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in list((pool._processes or {}).values()):
+        for process in processes:
             process.terminate()
     finally:
         pool.shutdown(wait=not interrupted, cancel_futures=True)
@@ -244,7 +259,8 @@ def run_study(study: Study, progress: Callable[[int, int], None] | None = None) 
         if (r := _case_result(study, i, c, [d for d in done if d[0].case == i])) is not None
     )
     comparisons = [c for r in cases for c in r.comparisons]
-    solved = all(r.theory.converged or not r.inside for r in cases)
+    # a case may be left out because replica symmetry fails there, and for no other reason
+    solved = all(c.counted or r.theory.stable is False for r in cases for c in r.comparisons)
     passed = bool(cases) and not interrupted and solved and agrees(comparisons, study.level)
     return StudyResult(study, cases, passed, time.perf_counter() - clock, interrupted)
 
@@ -285,7 +301,9 @@ def _comparisons(
     study: Study, case: Case, theory: Solution, simulated: Mapping[int, tuple[SeedResult, ...]]
 ) -> tuple[Comparison, ...]:
     counted, reason = True, ""
-    if not theory.converged:
+    if not all(s.converged for seeds in simulated.values() for s in seeds):
+        counted, reason = False, "training did not converge for every data set"
+    elif not theory.converged:
         counted, reason = False, "the saddle point did not converge"
     elif theory.stable is not True:
         counted, reason = False, "outside replica symmetry: replicon above 1"

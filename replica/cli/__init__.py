@@ -80,6 +80,9 @@ def run(arguments: list[str]) -> int:
         return 2
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        click.echo(f"replica: {error.strerror or error}", err=True)
+        return 2
 
 
 def _one_line(error: click.ClickException) -> str:

@@ -31,6 +31,8 @@ def command(
     if form not in EXTENSIONS:
         raise UsageError("format", form, ", ".join(EXTENSIONS))
     tokens = _tokens(length)
+    if output == "":
+        raise UsageError("output", "''", "a folder that can be written")
     folder = Path(output) if output is not None else None
     if folder is not None:
         check_folder("output", folder)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from replica.document.files import is_writable
+from replica.document.files import check_file
 from replica.document.numbers import clean
 from replica.errors import UsageError
 
@@ -35,13 +35,9 @@ def check_writable(field: str, path: str | None, suffixes: tuple[str, ...] = ())
     """A file that can be written, before any computing is done."""
     if path is None:
         return None
-    target = Path(path)
-    if suffixes and target.suffix.lower() not in suffixes:
+    if suffixes and Path(path).suffix.lower() not in suffixes:
         raise UsageError(field, path, "a file ending in " + ", ".join(suffixes))
-    folder = target.parent
-    if target.is_dir() or not folder.is_dir() or not is_writable(folder):
-        raise UsageError(field, path, "a file in an existing folder that can be written")
-    return target
+    return check_file(field, path)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from replica.cli.output import (
 )
 from replica.document.files import write_atomically
 from replica.document.numbers import with_error
+from replica.errors import UsageError
 
 
 @click.command("solve")
@@ -41,6 +42,8 @@ def command(as_json: bool, plot: str | None, csv: str | None, **words: Any) -> i
     )
     figure = check_writable("plot", plot, FIGURES)
     table = check_writable("csv", csv)
+    if table is not None and table == figure:
+        raise UsageError("csv", csv, "another file than the plot")
     from replica.api import derive_model
 
     problem = SaddlePointProblem(
@@ -176,7 +179,8 @@ def _curve_table(alphas: tuple[float, ...], solutions: list[Any]) -> Any:
     from rich.table import Table
 
     table = Table(title_justify="left", padding=(0, 0), pad_edge=False)
-    for name in ("alpha", "m_k", "q_k", "m_v", "q_v", "test error", "replicon"):
+    table.add_column("alpha", justify="right", no_wrap=True, min_width=6)
+    for name in ("m_k", "q_k", "m_v", "q_v", "test error", "replicon"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for a, s in zip(alphas, solutions, strict=False):

@@ -33,6 +33,8 @@ def command(preset: str | None, output: str | None, plot: str | None, as_json: b
     from validation.report import check_destination
     from validation.study import run_study, with_workers
 
+    if output == "":
+        raise UsageError("output", "''", "a folder that can be written")
     folder = Path(output) if output is not None else None
     if folder is not None:
         check_destination(folder)
@@ -58,7 +60,7 @@ def _study(ctx: click.Context, preset: str | None, seed: int, words: dict[str, A
         return study_of(preset, seed=seed, **given)
     missing = [n for n in ("activation", "nu", "length", "alpha") if words[n] is None]
     if missing:
-        raise UsageError(missing[0], "nothing", "a value, or --preset quick")
+        raise UsageError(missing[0], "no value", "a value, or --preset quick")
     dimensions = _dimensions(words.pop("dimensions"))
     model = {n: words[n] for n in SETTING_WORDS}
     return single_study(
@@ -119,9 +121,10 @@ def _print(result: Any, rule: dict[str, Any], comparisons: list[Any]) -> None:
         )
     console = Console()
     console.print(table)
-    verdict = "agree" if result.passed else "DISAGREE"
+    from validation.report import verdict_of
+
     smallest = "none" if rule["smallest_p"] is None else f"{rule['smallest_p']:.2g}"
     console.print(
-        f"theory and simulation {verdict}: {rule['counted']} comparisons counted, smallest p "
+        f"{verdict_of(result)}: {rule['counted']} comparisons counted, smallest p "
         f"{smallest}, threshold {rule['threshold']:.2g}; {result.seconds:.0f} s", highlight=False,
     )

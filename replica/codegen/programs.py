@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from sympy.core.function import AppliedUndef
 
 from replica.derivation.chain import SaddlePointEquations
 from replica.derivation.reduction import RESIDUAL, STIFFNESS
-from replica.derivation.saddle_point import replace_field
+from replica.derivation.saddle_point import replace_field, score_of
 from replica.ir.lower import lower
 from replica.ir.program import Program, Shape
 from replica.model import LABEL, NOISE, RATIO, SIGMA, Model, Sector
@@ -59,8 +59,14 @@ class Programs:
 _AXIS: dict[Any, Shape] = {index("l"): "token", index("j"): "token", index("i"): "token"}
 
 
-def build_programs(equations: SaddlePointEquations, *, stein: bool) -> Programs:
-    """Lower everything; ``stein`` chooses the estimators of smaller error where they exist."""
+def build_programs(
+    equations: SaddlePointEquations, *, stein: bool, without: Collection[str] = ()
+) -> Programs:
+    """Lower everything.
+
+    ``stein`` chooses the estimators of smaller error where they exist; ``without`` names
+    conjugates that keep their reparametrised form all the same.
+    """
     model = equations.model
     base = _inputs(model)
     steps = equations.derivation
@@ -68,7 +74,7 @@ def build_programs(equations: SaddlePointEquations, *, stein: bool) -> Programs:
 
     conjugates = dict(equations.conjugates)
     if stein:
-        conjugates |= equations.stein
+        conjugates |= {n: e for n, e in equations.stein.items() if n not in without}
     means, integrands = _split_averages(conjugates)
     envelope = _envelope(equations)
     integrands["loss"] = _at_minimiser(_activated(model.loss, model), model)
@@ -155,6 +161,14 @@ def _uniform(names: Iterable[str]) -> dict[str, Shape]:
     return {n: "uniform" for n in names}
 
 
+def parameter_names(model: Model) -> set[str]:
+    """Names of the parameters a user gives: everything uniform that the equations do not solve."""
+    solved = {RATIO.name}
+    for s in model.sectors:
+        solved |= {x.name for x in (s.m, s.q, s.V, s.m_hat, s.q_hat, s.V_hat)}
+    return {n for n, shape in _inputs(model).items() if shape == "uniform"} - solved
+
+
 def _inputs(model: Model) -> dict[str, Shape]:
     """Shapes of everything an expression may hold."""
     shapes: dict[str, Shape] = {LABEL.name: "node", NOISE.name: "node", RATIO.name: "uniform"}
@@ -177,6 +191,11 @@ def _inputs(model: Model) -> dict[str, Shape]:
         if not x.is_integer:
             shapes.setdefault(x.name, "uniform")
     return shapes
+
+
+def score_program(model: Model) -> Program:
+    """The score ``d log g/d h*`` of the first sector's teacher field, per token."""
+    return lower("score", {"score": score_of(model)}, _inputs(model), {index("j"): "token"})
 
 
 def _split_averages(

@@ -385,7 +385,7 @@ def stein_attention(model: Model, conjugates: Step, cavity: Step) -> Step | None
     if model.sampling_only or model.log_weight == 0:
         return None
     l, j = index("l"), index("j")  # noqa: E741
-    score = token_derivative(model.log_weight, s.teacher, j)
+    score = score_of(model)
     omega = cavity_value(cavity, s)(l)
     mean, spread = sp.diff(omega, s.teacher(l)), sp.diff(omega, s.noise(l))
     # E[zeta f] = spread E f';  E[h* f] = rho (mean E f' + E[f d log g])
@@ -414,6 +414,11 @@ def stein_attention(model: Model, conjugates: Step, cavity: Step) -> Step | None
         conclusion=conclusion,
         check=check,
     )
+
+
+def score_of(model: Model) -> Any:
+    """``d log g/d h*(j)`` as a function of the index ``j``."""
+    return token_derivative(model.log_weight, model.sectors[0].teacher, index("j"))
 
 
 def _tidy_delta(expr: Any) -> Any:
@@ -565,7 +570,7 @@ def marginal_law(model: Model, cavity: Step) -> Step | None:
     l, j = index("l"), index("j")  # noqa: E741
     conclusion: dict[str, Any] = {}
     first, readout = model.sectors[0], model.readout
-    score = token_derivative(model.log_weight, first.teacher, j)
+    score = score_of(model)
     tilted = not model.sampling_only and not any(
         a.func == first.teacher for a in sp.sympify(score).atoms(AppliedUndef)
     )

@@ -27,6 +27,16 @@ def check_folder(field: str, folder: Path) -> None:
         raise UsageError(field, folder, "a folder that can be written")
 
 
+def check_file(field: str, path: str) -> Path:
+    """The file to write, links followed. Devices, folders and the like are refused."""
+    target = Path(os.path.realpath(path))
+    if (target.exists() and not target.is_file()) or not target.parent.is_dir() or (
+        not is_writable(target.parent)
+    ):
+        raise UsageError(field, path, "a file in an existing folder that can be written")
+    return target
+
+
 def write_atomically(target: Path, text: str) -> None:
     """Write a whole file or nothing."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

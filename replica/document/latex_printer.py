@@ -95,7 +95,7 @@ class ReplicaLatexPrinter(LatexPrinter):
 
     def _print_KroneckerDelta(self, expr: Any, exp: Any = None) -> str:
         a, b = (self._print(x) for x in expr.args)
-        return rf"\delta_{{{a}{b}}}"
+        return rf"\delta_{{{a} {b}}}"
 
     def _print_Trace(self, expr: Any, exp: Any = None) -> str:
         return rf"\operatorname{{Tr}}\left({self._print(expr.arg)}\right)"

@@ -29,6 +29,12 @@ def with_error(value: float | None, error: float | None) -> str:
         return "-"
     if error is None or not math.isfinite(error) or error <= 0:
         return f"{value:.6g}"
+    size = max(abs(value), error)
+    if not 1e-3 <= size < 1e6:  # 1.23(4)e-05
+        power = math.floor(math.log10(size))
+        return f"{with_error(value / 10.0**power, error / 10.0**power)}e{power:+03d}"
+    if error < 1e-9 * size:
+        return f"{value:.10g}"
     exponent = math.floor(math.log10(error))
     digits = exponent if error / 10**exponent >= 2.5 else exponent - 1
     if digits >= 0:

@@ -171,6 +171,10 @@ def with_length(equations: SaddlePointEquations, length: int) -> SaddlePointEqua
         replace(s, conclusion={n: explicit(v) for n, v in s.conclusion.items()}, check=None)
         for s in equations.derivation
     )
+    model = replace(
+        equations.model, loss=explicit(equations.model.loss),
+        channel=explicit(equations.model.channel), log_weight=explicit(equations.model.log_weight),
+    )
     return SaddlePointEquations(
-        equations.model, Derivation(f"{equations.derivation.title}, L = {length}", steps)
+        model, Derivation(f"{equations.derivation.title}, L = {length}", steps)
     )

@@ -16,6 +16,7 @@ from replica.model import RATIO, Array
 from replica.saddle_point import fixed_point
 from replica.saddle_point.kernels import Kernels
 from replica.saddle_point.nodes import SCRAMBLES, NodeSet, make_nodes
+from replica.saddle_point.prepare import check_values, noisy_forms, signal_strength
 from replica.saddle_point.solution import Solution
 from replica.saddle_point.stability import replicon
 from replica.saddle_point.sweep import Averages, NumpyEngine
@@ -86,7 +87,12 @@ class SaddlePointProblem:
         self.model = equations.model
         self.options = options
         self.values = {**self.model.constants, **values}
-        programs = build_programs(equations, stein=options.estimator == "stein")
+        check_values(self.model, self.values, lengths)
+        stein = options.estimator == "stein"
+        programs = build_programs(
+            equations, stein=stein,
+            without=noisy_forms(self.model, self.values, lengths) if stein else (),
+        )
         self.kernels = Kernels(self.model, programs)
         self.nodes: NodeSet = make_nodes(
             self.model, lengths, options.nodes, options.seed, self.values,
@@ -95,6 +101,7 @@ class SaddlePointProblem:
         self.engine = _engine(self.kernels, self.nodes, self.values, options)
         self.sectors = self.model.sectors
         self.rho = np.array([s.variance(self.values) for s in self.sectors])
+        self.strength = signal_strength(self.model, self.values, lengths)
         self.names = [x.name for s in self.sectors for x in (s.m, s.q, s.V)]
         self.hat_names = [x.name for s in self.sectors for x in (s.m_hat, s.q_hat, s.V_hat)]
 
@@ -133,13 +140,50 @@ class SaddlePointProblem:
             r = self.values[s.ridge.name]
             overlap = 0.7 if self.options.start == "informed" else 0.02
             q = 0.8 if self.options.start == "informed" else 0.2
+            if s == self.sectors[0]:  # scores of order one, however strong the signal
+                overlap, q = overlap / self.strength, q / self.strength**2
             point += [overlap * rho, q * rho, 1.0 / (r + alpha / (1.0 + alpha / (1.0 + r)))]
         return np.array(point)
 
     # -- solving ---------------------------------------------------------------------------------
 
     def solve(self, alpha: float, start: Array | None = None) -> Solution:
-        """The saddle point at one sample ratio, from ``start`` or the option's start."""
+        """The saddle point at one sample ratio, from ``start`` or the option's start.
+
+        Where that start fails or collapses, weaker and uninformed ones are tried.
+        """
+        if not 0 < alpha < np.inf:
+            raise UsageError("alpha", alpha, "a finite number > 0")
+        found = self._solve_from(alpha, start)
+        for x in self._other_starts(alpha) if not found.converged else ():
+            again = self._solve_from(alpha, x)
+            if again.converged:
+                return again
+        return found
+
+    def _other_starts(self, alpha: float) -> list[Array]:
+        """The first sector's overlaps scaled down by powers of ten."""
+        starts = []
+        for factor in (0.1, 0.01):
+            x = self.start_point(alpha)
+            x[0] *= factor
+            x[1] *= factor**2
+            starts.append(x)
+        return starts
+
+    def collapsed(self, x: Array, alpha: float) -> bool:
+        """A response far below ``1/alpha``, or overlaps that are all zero to rounding.
+
+        The equations are then satisfied in absolute terms by numbers that mean nothing.
+        """
+        for i, s in enumerate(self.sectors):
+            m, q, V = x[3 * i : 3 * i + 3]
+            smallest = 1e-9 / (self.values[s.ridge.name] + alpha)
+            if smallest > V or (0 < q < 1e-18) or not np.isfinite(m):
+                return True
+        return False
+
+    def _solve_from(self, alpha: float, start: Array | None) -> Solution:
         clock = time.perf_counter()
         x = self.start_point(alpha) if start is None else start
         sweeps = 0
@@ -199,6 +243,9 @@ class SaddlePointProblem:
         errors = self._standard_errors(found.x, alpha, averages, inner)
         errors["replicon"] = stability.standard_error if stability else None
         feasible = self.feasible(found.x)
+        lost = self.collapsed(found.x, alpha)
+        if lost:
+            messages.append("the order parameters collapsed: no saddle point was found")
         return Solution(
             order_parameters=dict(zip(self.names, map(float, found.x), strict=True)),
             conjugates=dict(zip(self.names, hats.values(), strict=True)),
@@ -208,7 +255,7 @@ class SaddlePointProblem:
             train_loss=float(alpha * means["loss"] + penalty),
             free_energy=energy,
             residual=residual,
-            converged=bool(found.converged and feasible
+            converged=bool(found.converged and feasible and not lost
                            and residual <= 10 * self.options.tolerance),
             feasible=feasible,
             sweeps=sweeps,

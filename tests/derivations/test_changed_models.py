@@ -86,6 +86,7 @@ def test_noise_that_is_not_additive_falls_back_to_plain_averages():
     equations = checked(derive_model(single_location(channel=channel)))
     assert "mhat_v" not in equations.stein
     assert isinstance(equations.test_error, Expectation)
+    assert equations.noise_floor == NOISE_STD**2
 
 
 def test_a_loss_without_the_parity_is_refused():

@@ -190,3 +190,63 @@ def test_help_loads_nothing_heavy():
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
                            check=True, env=os.environ)
     assert found.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_devices_and_folders_are_not_replaced_and_links_are_followed(capsys, tmp_path):
+    for path in ("/dev/null", str(tmp_path)):
+        code, _, err = call(capsys, "solve", *MODEL, *SMALL, "--csv", path)
+        assert code == 2
+        assert "--csv" in err
+    target, link = tmp_path / "real.csv", tmp_path / "link.csv"
+    link.symlink_to(target)
+    assert call(capsys, "solve", *MODEL, *SMALL, "--csv", str(link))[0] == 0
+    assert link.is_symlink()
+    assert target.read_text().startswith("alpha,")
+
+
+def test_plot_and_csv_must_differ(capsys, tmp_path):
+    same = str(tmp_path / "x.svg")
+    assert call(capsys, "solve", *MODEL, *SMALL, "--csv", same, "--plot", same)[0] == 2
+
+
+def test_a_full_disk_is_one_line():
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(
+            [sys.executable, "-m", "replica", "derive", "--activation", "linear"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )
+    assert found.returncode == 2
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--nodes", "3"], ["--dimensions", "99999,999999"], ["--alpha", "0.01"],
+     ["--dimensions", "1,2"], ["--output", "."]],
+)
+def test_validate_refuses_before_it_starts(capsys, words):
+    code, _, err = call(capsys, "validate", *MODEL, *words)
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [2.0, 6.0])
+def test_ctrl_c_stops_a_validation(tmp_path, delay):
+    import signal
+    import time
+
+    script = [sys.executable, "-m", "replica", "validate", *MODEL, "--dimensions", "100,200",
+              "--seeds", "60", "--threads", "2", "--json"]
+    running = subprocess.Popen(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    time.sleep(delay)
+    os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert "Traceback" not in err
+    if out:
+        assert strict(out)["interrupted"] is True
+    time.sleep(1.0)
+    with pytest.raises(ProcessLookupError):  # no worker is left in the group
+        os.killpg(running.pid, 0)

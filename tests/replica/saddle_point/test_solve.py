@@ -235,3 +235,35 @@ def test_options_are_checked(field, change):
     with pytest.raises(UsageError) as caught:
         solve("spiked", "softmax", 2, 2, 0.5, **change)
     assert caught.value.field == field
+
+
+def test_strong_finite_signal_of_max_data_is_close_to_infinite_signal():
+    """The score's weight sits on rare near-ties there, so the reparametrised form is used."""
+    strong = solve("max", "softmax", 1e6, 2, 0.5, nodes=8192)
+    infinite = solve("max", "softmax", INF, 2, 0.5, nodes=8192)
+    (a, da), (b, db) = value_and_error(strong, "m_k"), value_and_error(infinite, "m_k")
+    assert abs(a - b) < 4 * np.hypot(da, db)
+    assert da < 0.02
+
+
+def test_a_collapsed_point_is_not_called_converged():
+    s = solve("spiked", "softmax", 1e6, 2, 0.5, nodes=512)
+    assert not s.converged
+    assert s.messages
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [("r_w", {"values": {"Delta": 0.1}}), ("nuu", {"values": {"Delta": 0.1, "r_w": 1, "nuu": 2}}),
+     ("r_w", {"values": {"Delta": 0.1, "r_w": 0}}), ("alpha", {"alpha": -1.0}),
+     ("length", {"length": {1: 0.3}}), ("Delta", {"values": {"Delta": math.nan, "r_w": 1}})],
+)
+def test_inputs_of_any_model_are_checked(field, words):
+    from derivations.classical import ridge
+
+    given = {"alpha": 2.0, "values": {"Delta": 0.1, "r_w": 0.5}, "length": 1, **words}
+    with pytest.raises(UsageError) as caught:
+        replica.solve_model(
+            ridge(), given["alpha"], given["values"], length=given["length"], nodes=256
+        )
+    assert caught.value.field == field
