@@ -33,6 +33,11 @@ def cache_folder() -> Path:
     return Path(base) / "replica"
 
 
+def compiler_works() -> bool:
+    """Whether generated C can be built and loaded here."""
+    return compile_c("int replica_probe(void) { return 1; }\n") is not None
+
+
 def compile_c(source: str) -> ctypes.CDLL | None:
     """The loaded library, or ``None`` where there is no working compiler.
 
