@@ -10,44 +10,12 @@ import sympy as sp
 from replica.codegen.c_compiler import cache_folder, compile_c, find_compiler
 from replica.codegen.c_function import compile_c_function
 from replica.codegen.c_printer import literal, print_c
-from replica.codegen.numpy_printer import compile_numpy
 from replica.errors import UnsupportedNodeError
 from replica.ir.lower import lower
-from replica.symbolic import primitives as prim
-from replica.symbolic.tokens import RELEVANT, Centred, TokenSum, TokenWeights, index
 from tests.conftest import programs_of
+from tests.expressions import INPUTS, x
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
-
-x, y, a = sp.symbols("x y a", real=True)
-i, l = index("i"), index("l")  # noqa: E741
-X, Y = sp.Function("X", real=True), sp.Function("Y", real=True)
-INPUTS = {"x": "node", "y": "node", "a": "uniform", "X": "token", "Y": "token"}
-W = TokenWeights(X(i), i, l)
-
-EXPRESSIONS = [
-    x + a * y, x / 3, x**7 - 1 / x**2, sp.sqrt(x**2 + 1), sp.exp(x), sp.erf(x), 1 + sp.erf(x),
-    sp.erfc(x), sp.tanh(x), sp.sign(x), sp.Abs(x), sp.log(1 + x**2), prim.softplus(x),
-    prim.sigmoid(x), prim.log_softplus(x), prim.softplus_score(x), sp.pi * x + sp.E,
-    TokenSum(X(l) * Y(l), l), TokenSum(X(l) * TokenSum(Y(i), i), l), X(RELEVANT) * x,
-    TokenSum(W * Y(l), l), TokenSum(W**2, l) * TokenSum(X(l), l), TokenSum(x, l),
-    TokenSum(X(l) * sp.KroneckerDelta(RELEVANT, l), l), W * Y(l) + x,
-    Centred.of(Y(l), l, TokenWeights(X(i), i, l)) * W, X(l) ** 2 - TokenSum(X(i), i),
-]
-
-
-@pytest.mark.parametrize("length", [1, 2, 5])
-@pytest.mark.parametrize("expr", EXPRESSIONS, ids=str)
-def test_c_agrees_with_numpy(expr, length):
-    program = lower("f", {"out": expr}, INPUTS, {l: "token"})
-    rng = np.random.default_rng(0)
-    shapes = {"uniform": (), "node": (21,), "token": (length, 21)}
-    values = [3 * rng.normal(size=shapes[s]) for _, s in program.inputs]
-    values = [float(v) if np.ndim(v) == 0 else v for v in values]
-    mine = compile_c_function(program)(*values, length)[0]
-    other = np.broadcast_to(compile_numpy(program)(*values, length)[0], mine.shape)
-    assert np.allclose(mine, other, rtol=2e-14, atol=1e-300)
-
 
 def test_exponential_over_its_whole_range():
     function = compile_c_function(lower("f", {"out": sp.exp(x)}, INPUTS))
