@@ -63,9 +63,10 @@ def solve_model(
     options
         Fields of :class:`replica.saddle_point.solve.SolverOptions`.
     """
+    from derivations.setting import parse_length
     from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
 
-    lengths = {length: 1.0} if isinstance(length, int) else dict(length)
+    lengths = parse_length(length)
     problem = SaddlePointProblem(derive_model(model), values, lengths, SolverOptions(**options))
     return problem.solve(alpha)
 

@@ -49,6 +49,8 @@ def command(
             failed += not result.passed
             checks.append({"step": step.name, "passed": result.passed, "detail": result.detail})
             mark = "ok  " if result.passed else "FAIL"
+            if step.check is None:
+                mark = "--  "
             click.echo(f"{mark} {step.name}: {result.detail}", err=True)
     text = _write(equations, form, task, activation, tokens, checks)
     if folder is None:

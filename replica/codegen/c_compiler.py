@@ -43,40 +43,58 @@ def compile_c(source: str) -> ctypes.CDLL | None:
 
     The cache key is a hash of the source, the flags, the compiler and its version, and the
     processor (``-march=native``). A cold cache filled by two processes at once is filled twice
-    with the same content and renamed into place.
+    with the same content and renamed into place. A library whose content does not match the hash
+    kept beside it is built again.
     """
     compiler = find_compiler()
     if compiler is None:
         return None
-    key = hashlib.sha256(
-        "\0".join([source, *FLAGS, compiler, _version(compiler), _processor()]).encode()
-    ).hexdigest()[:32]
-    for folder in (cache_folder(), Path(tempfile.gettempdir()) / f"replica-{os.getuid()}"):
-        target = folder / f"{key}.so"
+    try:
+        key = hashlib.sha256(
+            "\0".join([source, *FLAGS, compiler, _version(compiler), _processor()]).encode()
+        ).hexdigest()[:32]
         try:
+            folder = cache_folder()
             folder.mkdir(parents=True, exist_ok=True)
-            if not target.exists():
+            target = folder / f"{key}.so"
+            if not _intact(target):
                 _build(compiler, source, folder, target)
             return ctypes.CDLL(str(target))
-        except (OSError, subprocess.SubprocessError):
-            continue
-    return None
+        except OSError:  # no cache to be had: build where only this process looks
+            with tempfile.TemporaryDirectory() as private:
+                target = Path(private) / f"{key}.so"
+                _build(compiler, source, Path(private), target)
+                return ctypes.CDLL(str(target))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _intact(target: Path) -> bool:
+    """Whether a cached library is whole; loading a torn one would end the process."""
+    try:
+        expected = target.with_suffix(".sha256").read_text(encoding="ascii").strip()
+        return hashlib.sha256(target.read_bytes()).hexdigest() == expected
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _build(compiler: str, source: str, folder: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        code, library = Path(work) / "kernel.c", Path(work) / "kernel.so"
+        code, library, digest = (Path(work) / n for n in ("kernel.c", "kernel.so", "kernel.sha256"))
         code.write_text(source, encoding="utf-8")
         subprocess.run(
             [compiler, *FLAGS, "-o", str(library), str(code), "-lm"], check=True,
             capture_output=True, timeout=300,
         )
+        digest.write_text(hashlib.sha256(library.read_bytes()).hexdigest(), encoding="ascii")
         os.replace(library, target)
+        os.replace(digest, target.with_suffix(".sha256"))
 
 
 def _version(compiler: str) -> str:
     found = subprocess.run(
-        [compiler, "--version"], capture_output=True, text=True, check=False, timeout=60
+        [compiler, "--version"], capture_output=True, text=True, check=False, timeout=60,
+        errors="replace",
     )
     return found.stdout
 

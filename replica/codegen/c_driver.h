@@ -139,7 +139,7 @@ static void global_minimum(const struct block *b, double *restrict d, double *re
             for (int i = 0; i < LANES; ++i)
                 other[token[i] * LANES + i] = search_shifts[(start - 1) % 4] / V;
         }
-        local_minimum(b, other, objective2, norm2, coarse, steps, work);
+        local_minimum(b, other, objective2, norm2, coarse, 5 * steps, work);
         distinct(d, other, L, differs);
         for (int i = 0; i < LANES; ++i) {
             if (!differs[i]) continue;
@@ -148,7 +148,7 @@ static void global_minimum(const struct block *b, double *restrict d, double *re
                 objective[i] = objective2[i];
                 norm[i] = norm2[i];
                 for (int l = 0; l < L; ++l) d[l * LANES + i] = other[l * LANES + i];
-            } else if (objective2[i] < rival[i]) {
+            } else if (norm2[i] < 1e-4 && objective2[i] < rival[i]) {
                 rival[i] = objective2[i];
             }
         }

@@ -39,10 +39,10 @@ static inline double rp_exp(double x) {
     p = p * r + 1.6666666666666666e-1;
     p = p * r + 0.5;
     p = (p * r) * r + r;
-    const int64_t k = rp_word(t) - rp_word(shift);
+    const int64_t k = (int64_t)((uint64_t)rp_word(t) - (uint64_t)rp_word(shift));
     const int64_t half = k >> 1;
-    const double low = rp_bits((half + 1023) << 52);
-    const double high = rp_bits((k - half + 1023) << 52);
+    const double low = rp_bits((int64_t)((uint64_t)(half + 1023) << 52));
+    const double high = rp_bits((int64_t)((uint64_t)(k - half + 1023) << 52));
     return ((1.0 + p) * low) * high;
 }
 
@@ -72,19 +72,20 @@ static inline double rp_atanh2(double s) {
 /* log(1 + x) for 0 <= x <= 1 */
 static inline double rp_log1p_unit(double x) { return rp_atanh2(x / (2.0 + x)); }
 
-/* log of a positive normal number */
+/* log of a positive normal number, of infinity or NaN */
 static inline double rp_log(double x) {
     const int64_t bits = rp_word(x);
     int64_t k = (bits - 0x3fe6a09e667f3bcdLL) >> 52; /* exponent of x / sqrt(1/2) */
-    const double m = rp_bits(bits - (k << 52));
+    const double m = rp_bits(bits - (int64_t)((uint64_t)k << 52));
     const double n = (double)k;
-    return n * 0.693147180369123816490 +
+    const double value = n * 0.693147180369123816490 +
            (rp_atanh2((m - 1.0) / (m + 1.0)) + n * 1.90821492927058770002e-10);
+    return x < HUGE_VAL ? value : x; /* infinity and NaN pass through */
 }
 
 static inline double rp_sign(double x) { return (double)((x > 0.0) - (x < 0.0)); }
 
-static inline double rp_maximum0(double x) { return x > 0.0 ? x : 0.0; }
+static inline double rp_maximum0(double x) { return x < 0.0 ? 0.0 : x; }
 
 static inline double rp_sigmoid(double x) {
     const double e = rp_exp(-fabs(x));

@@ -161,6 +161,15 @@ def _uniform(names: Iterable[str]) -> dict[str, Shape]:
     return {n: "uniform" for n in names}
 
 
+def parameter_symbols(model: Model) -> set[sp.Symbol]:
+    """The symbols of the loss, the channel and the weight that stand for parameters."""
+    names = parameter_names(model)
+    found: set[sp.Symbol] = set()
+    for e in (model.loss, model.channel, model.log_weight):
+        found |= {x for x in sp.sympify(e).free_symbols if x.name in names}
+    return found
+
+
 def parameter_names(model: Model) -> set[str]:
     """Names of the parameters a user gives: everything uniform that the equations do not solve."""
     solved = {RATIO.name}

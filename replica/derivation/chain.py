@@ -105,12 +105,12 @@ def derive_erm(model: Model) -> SaddlePointEquations:
         saddle_point.marginal_law(model, cavity),
         saddle_point.fresh_risk(model, cavity),
     ]
-    readout = reduction.readout_step(model)
+    readout = reduction.readout_step(model, on_manifold)
     if readout is not None:
         steps.append(readout[0])
         if model.activation is not None:
-            steps.append(reduction.attention_step(model, readout[1]))
-    steps += [reduction.loss_step(model), replicon.replicon_step(model)]
+            steps.append(reduction.attention_step(model, readout[1], on_manifold))
+    steps += [reduction.loss_step(model, replicated), replicon.replicon_step(model)]
     kept = tuple(s for s in steps if s is not None)
     return SaddlePointEquations(model, Derivation(f"ERM, {model.name}", kept))
 

@@ -530,7 +530,7 @@ def local_fields(model: Model, teacher: Step) -> Step:
     return Step(
         name="local fields",
         rule="Gaussian conditioning of the fields on the teacher",
-        premises=("overlaps and multipliers", "replica symmetry", "teacher overlaps"),
+        premises=("replica symmetry", "teacher overlaps"),
         conclusion=conclusion,
         check=check,
         text=r"$h^a = \mathrm{mean} \cdot h^\ast$ + noise common to all replicas + noise of one.",

@@ -14,11 +14,13 @@ import mpmath as mp
 import sympy as sp
 from sympy.core.function import AppliedUndef
 
+from replica.derivation.free_energy import loss_of
 from replica.derivation.numeric import compare, evaluate, random_point
 from replica.derivation.saddle_point import replace_field
 from replica.derivation.step import CheckResult, Conclusion, Step
 from replica.errors import DerivationError
 from replica.model import LABEL, SIGMA, Model
+from replica.symbolic.averages import Expectation, Minimum
 from replica.symbolic.tokens import (
     TokenSum,
     expand_sums,
@@ -44,12 +46,30 @@ class LinearElimination:
     displacement: Any  # f_v(l) in varrho, D, sigma(l)
 
 
-def eliminate_readout(model: Model) -> LinearElimination | None:
+def proximal_objective(on_manifold: Step) -> Any:
+    """The objective whose minimum is averaged in the free energy."""
+    (average,) = outermost(on_manifold.conclusion["f"], (Expectation,))
+    (minimum,) = outermost(average.body, (Minimum,))
+    return minimum.objective
+
+
+def split_penalty(model: Model, objective: Any) -> tuple[Any, Any]:
+    """The objective without the attention field's own penalty, and that penalty."""
+    attention = model.attention
+    if attention is None:
+        return objective, sp.S.Zero
+    own = sp.Add(*(
+        t for t in sp.Add.make_args(objective)
+        if _holds(t, attention.field) and not _holds(t, model.readout.field)
+    ))
+    return objective - own, own
+
+
+def eliminate_readout(model: Model, on_manifold: Step) -> LinearElimination | None:
     """Solve the readout's stationarity condition if it is linear, else return ``None``."""
     s = model.readout
-    i, j = index("i"), index("j")
-    penalty = TokenSum((s.field(i) - s.cavity(i)) ** 2, i) / (2 * s.V)
-    objective = model.loss + penalty
+    j = index("j")
+    objective, _ = split_penalty(model, proximal_objective(on_manifold))
     slope = token_derivative(objective, s.field, j)
     sums = [t for t in outermost(slope, (TokenSum,)) if _holds(t, s.field)]
     unknown = {t: sp.Dummy(f"S{k}", real=True) for k, t in enumerate(sums)}
@@ -126,9 +146,9 @@ def _split_constant(expr: Any) -> tuple[Any, Any]:
     return content, primitive
 
 
-def readout_step(model: Model) -> tuple[Step, LinearElimination] | None:
+def readout_step(model: Model, on_manifold: Step) -> tuple[Step, LinearElimination] | None:
     """The elimination as a step."""
-    found = eliminate_readout(model)
+    found = eliminate_readout(model, on_manifold)
     if found is None:
         return None
     s = model.readout
@@ -170,7 +190,7 @@ def readout_step(model: Model) -> tuple[Step, LinearElimination] | None:
     step = Step(
         name="readout eliminated",
         rule=f"the stationarity condition is linear in ${s.field_name}$: solve it and its closure",
-        premises=("free energy at zero temperature", "manifold"),
+        premises=("manifold",),
         conclusion=conclusion,
         check=check,
     )
@@ -187,12 +207,15 @@ def _random_tokens(functions: list[Any], length: int, seed: int) -> dict[Any, An
     return values
 
 
-def attention_step(model: Model, found: LinearElimination) -> Step:
+def attention_step(model: Model, found: LinearElimination, on_manifold: Step) -> Step:
     """Objective in the attention field alone, its gradient, and the Gauss-Newton direction."""
     k, v = model.sectors[0], model.readout
     activation = model.activation
     assert activation is not None
-    i, j = index("i"), index("j")
+    j = index("j")
+    _, own = split_penalty(model, proximal_objective(on_manifold))
+    penalty = expand_sums(replace_field(own, k.field, lambda p: k.cavity(p) + k.V * k.residual(p)))
+    penalty = sp.Mul(*(expand_sums(a) for a in sp.Mul.make_args(penalty)))
 
     def put(expr: Any) -> Any:
         return replace_field(expr, SIGMA, lambda p: activation.at(k.field, p))
@@ -208,8 +231,8 @@ def attention_step(model: Model, found: LinearElimination) -> Step:
     direction = sp.diff(root, RESIDUAL) * by_residual + sp.diff(root, STIFFNESS) * by_stiffness
     conclusion = {
         "sigma": activation.at(k.field, j),
-        "objective": found.reduced + k.V * TokenSum(k.residual(i) ** 2, i) / 2,
-        "gradient": sp.factor_terms(slope) + k.residual(j),
+        "objective": found.reduced + penalty,
+        "gradient": sp.factor_terms(slope) + token_derivative(penalty, k.residual, j) / k.V,
         "direction": sp.factor_terms(direction),
     }
 
@@ -265,7 +288,7 @@ def attention_step(model: Model, found: LinearElimination) -> Step:
         name="attention field",
         rule="chain rule through the activation; the reduced loss is half a square, whose "
         "gradient gives the Gauss-Newton direction",
-        premises=("readout eliminated",),
+        premises=("manifold", "readout eliminated"),
         conclusion=conclusion,
         check=check,
     )
@@ -296,14 +319,14 @@ def put_explicit(expr: Any, model: Model, length: int) -> Any:
     })
 
 
-def loss_step(model: Model) -> Step:
+def loss_step(model: Model, replicated: Step) -> Step:
     """Gradient and Hessian of the loss by the local fields of all sectors.
 
     The gradient drives the simulated training and, where the readout is not eliminated, the
     proximal solver; the Hessian gives the stability operator.
     """
     i, j = index("i"), index("j")
-    loss = _with_activation(model.loss, model)
+    loss = _with_activation(loss_of(replicated), model)
     conclusion: dict[str, Any] = {"loss": loss}
     for a in model.sectors:
         slope = token_derivative(loss, a.field, j)

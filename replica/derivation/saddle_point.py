@@ -526,31 +526,7 @@ def conditioned_readout(model: Model, conjugates: Step, cavity: Step) -> Step | 
     }
 
     def check(c: Conclusion) -> CheckResult:
-        # the residual target - conditional mean must be uncorrelated with omega and y
-        average = next(iter(c[s.m_hat.name].atoms(Expectation)))
-        factor = c[s.m_hat.name].xreplace({average: sp.S.One})
-        slope_f = sp.diff(average.body, s.residual(RELEVANT)) * factor / RATIO
-        symbols = {s.m, s.q} | sp.sympify(s.rho).free_symbols | noise.free_symbols
-        point = random_point(symbols | slope.free_symbols | {RATIO}, 6)
-        rho = sp.sympify(s.rho).xreplace(point)
-        point[s.q] = point[s.q] + 2 * point[s.m] ** 2 / rho
-        star, zeta, xi = sp.symbols("h z x", real=True)
-        om = mean * star + spread * zeta
-        y = slope * star + noise * xi
-        gap = (a * star + b * zeta) - slope_f.xreplace({s.cavity(RELEVANT): om, LABEL: y})
-
-        def covariance_of(u: Any, v: Any) -> Any:
-            return sp.Add(
-                sp.diff(u, star) * sp.diff(v, star) * s.rho,
-                sp.diff(u, zeta) * sp.diff(v, zeta),
-                sp.diff(u, xi) * sp.diff(v, xi),
-            )
-
-        pairs = [
-            (evaluate(covariance_of(gap, om), point), mp.mpf(0)),
-            (evaluate(covariance_of(gap, y), point), mp.mpf(0)),
-        ]
-        return compare(pairs, "orthogonality to omega and y")
+        return _check_conditioned(model, s, cavity, conjugates, c)
 
     return Step(
         name="conditioned form of the readout's conjugate",
@@ -584,9 +560,15 @@ def marginal_law(model: Model, cavity: Step) -> Step | None:
     if linear is not None:
         slope, noise = linear
         s = readout
-        conclusion[f"omega_{s.name}"] = sp.sqrt(s.q) * s.noise(l)
-        left = sp.expand(slope**2 * (s.rho - s.m**2 / s.q) + noise**2)
-        conclusion[LABEL.name] = slope * s.m / s.q * s.cavity(RELEVANT) + sp.sqrt(left) * NOISE
+        original = cavity_value(cavity, s)(l)
+        on_teacher, on_noise = sp.diff(original, s.teacher(l)), sp.diff(original, s.noise(l))
+        variance = sp.cancel(s.rho * on_teacher**2 + on_noise**2)
+        covariance = sp.cancel(slope * s.rho * on_teacher)
+        left = sp.expand(slope**2 * s.rho + noise**2 - covariance**2 / variance)
+        conclusion[f"omega_{s.name}"] = sp.sqrt(variance) * s.noise(l)
+        conclusion[LABEL.name] = (
+            covariance / variance * s.cavity(RELEVANT) + sp.sqrt(left) * NOISE
+        )
     if not conclusion:
         return None
 
@@ -602,25 +584,34 @@ def marginal_law(model: Model, cavity: Step) -> Step | None:
             original = cavity_value(cavity, s)(l)
             spread = [sp.diff(original, s.teacher(l)), sp.diff(original, s.noise(l))]
             variance = spread[0] ** 2 * s.rho + spread[1] ** 2
-            pairs.append((
-                evaluate(sp.diff(c[name], s.noise(l)) ** 2, point), evaluate(variance, point)
-            ))
-            # the mean of the relevant token, by quadrature of the tilted Gaussian
-            mine = c[name].xreplace({s.noise(l): sp.S.Zero})
-            mine = mine.xreplace({sp.KroneckerDelta(RELEVANT, l): sp.S.One})
-            pairs.append((evaluate(mine, point), _tilted_mean(model, s, spread[0], point)))
+            for p in (1, 2):  # the relevant token and another one, written out
+                position = sp.Integer(p)
+                mine = write_out(c[name].xreplace({l: position}), 2)
+                noise_here, noise_there = s.noise(position), s.noise(sp.Integer(3 - p))
+                still = {noise_here: sp.S.Zero, noise_there: sp.S.Zero}
+                mean = _tilted_mean(model, s, spread[0], point) if p == 1 else mp.mpf(0)
+                pairs += [
+                    (evaluate(sp.diff(mine, noise_here) ** 2, point), evaluate(variance, point)),
+                    (evaluate(sp.diff(mine, noise_there), point), mp.mpf(0)),
+                    (evaluate(mine.xreplace(still), point), mean),
+                ]
         if LABEL.name in c:
             s, (slope, noise) = readout, linear_channel(model) or (0, 0)
-            symbols = c[LABEL.name].free_symbols | {s.m, s.q}
+            one, two = sp.Integer(1), sp.Integer(2)
+            mine = write_out(c[LABEL.name], 2)
+            symbols = mine.free_symbols | {s.m, s.q}
             symbols |= sp.sympify(s.rho).free_symbols | sp.sympify(slope).free_symbols
-            point = random_point({x for x in symbols if x != RELEVANT} - {NOISE}, 10)
+            point = random_point({x for x in symbols if isinstance(x, sp.Symbol)} - {NOISE}, 10)
             point[s.q] = point[s.q] + 2 * point[s.m] ** 2 / sp.sympify(s.rho).xreplace(point)
-            on_omega = sp.diff(c[LABEL.name], s.cavity(RELEVANT))
-            on_noise = sp.diff(c[LABEL.name], NOISE)
+            on_omega, on_noise = sp.diff(mine, s.cavity(one)), sp.diff(mine, NOISE)
+            others = [s.cavity(two), *(f(p) for f in (s.noise, s.teacher) for p in (one, two))]
+            still = {x: sp.S.Zero for x in (s.cavity(one), NOISE, *others)}
             pairs += [
                 (evaluate(on_omega * s.q, point), evaluate(slope * s.m, point)),
                 (evaluate(on_omega**2 * s.q + on_noise**2, point),
                  evaluate(slope**2 * s.rho + noise**2, point)),
+                (evaluate(mine.xreplace(still), point), mp.mpf(0)),
+                *((evaluate(sp.diff(mine, x), point), mp.mpf(0)) for x in others),
             ]
         return compare(pairs, "means, variances and the covariance of omega and y", 1e-12)
 
@@ -659,6 +650,53 @@ def linear_channel(model: Model) -> tuple[Any, Any] | None:
     if rest != 0 or slope.has(h, NOISE) or noise.has(h, NOISE) or slope.atoms(AppliedUndef):
         return None
     return slope, noise
+
+
+def _check_conditioned(
+    model: Model, s: Sector, cavity: Step, conjugates: Step, c: Conclusion
+) -> CheckResult:
+    """Both forms for a residual that is a polynomial in ``omega`` and ``y``, at two tokens.
+
+    Gauss-Hermite quadrature over teacher, noise and label noise is exact for polynomials.
+    """
+    import numpy as np
+
+    x, w = np.polynomial.hermite_e.hermegauss(7)
+    w = w / w.sum()
+    grid = np.meshgrid(*[x] * 5, indexing="ij")
+    weight = np.einsum("a,b,c,d,e->abcde", *[w] * 5)
+    point = random_point(
+        {s.m, s.q, RATIO} | sp.sympify(model.channel).free_symbols
+        | sp.sympify(s.rho).free_symbols, 12,
+    )
+    point.pop(NOISE, None)
+    point[s.q] = point[s.q] + 2 * point[s.m] ** 2 / sp.sympify(s.rho).xreplace(point)
+    one, two = sp.Integer(1), sp.Integer(2)
+    names = sp.symbols("a b c d e", real=True)
+    root = sp.sqrt(sp.sympify(s.rho))
+    values = {
+        s.teacher(one): root * names[0], s.teacher(two): root * names[1],
+        s.noise(one): names[2], s.noise(two): names[3], NOISE: names[4],
+    }
+    omega = [cavity_value(cavity, s)(p).xreplace(values) for p in (one, two)]
+    y = write_out(model.channel, 2).xreplace(values)
+    known = {
+        **values, LABEL: y, s.cavity(one): omega[0], s.cavity(two): omega[1],
+        s.residual(one): y + omega[0] * omega[1] / 3 - omega[0] / 2 + y * omega[1] ** 2 / 5,
+        s.residual(two): omega[1] ** 3 / 7 - y + omega[0],
+    }
+
+    def average(expr: Any) -> Any:
+        def go(e: Any) -> Any:
+            body = write_out(e.body, 2).xreplace(known).xreplace(point)
+            numbers = sp.lambdify(names, body, "numpy")(*grid)
+            return sp.Float(float((numbers * weight).sum()))
+
+        held = {e: go(e) for e in outermost(expr, (Expectation,))}
+        return mp.mpf(float(expr.xreplace(held).xreplace(point)))
+
+    pairs = [(average(c[s.m_hat.name]), average(conjugates.conclusion[s.m_hat.name]))]
+    return compare(pairs, "quadrature of both forms with a polynomial residual", 1e-10)
 
 
 def _declared_risk(model: Model, cavity: Step) -> Step:

@@ -11,6 +11,9 @@ Conclusion = Mapping[str, Any]
 """Names to SymPy expressions."""
 
 
+NOT_CHECKED = "entered, not derived: not checked"
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """Whether a check passed, and what it compared."""
@@ -42,7 +45,7 @@ class Step:
 
     def run_check(self) -> CheckResult:
         if self.check is None:
-            return CheckResult(True, "a definition: nothing to check")
+            return CheckResult(True, NOT_CHECKED)
         return self.check(self.conclusion)
 
 

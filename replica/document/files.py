@@ -30,9 +30,9 @@ def check_folder(field: str, folder: Path) -> None:
 def check_file(field: str, path: str) -> Path:
     """The file to write, links followed. Devices, folders and the like are refused."""
     target = Path(os.path.realpath(path))
-    if (target.exists() and not target.is_file()) or not target.parent.is_dir() or (
-        not is_writable(target.parent)
-    ):
+    folder = target.parent
+    usable = not target.is_symlink() and (target.is_file() or not target.exists())
+    if not (usable and folder.is_dir() and is_writable(folder)):
         raise UsageError(field, path, "a file in an existing folder that can be written")
     return target
 
@@ -45,7 +45,8 @@ def write_atomically(target: Path, text: str) -> None:
             stream.write(text)
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask
+        os.chmod(name, mode)
         os.replace(name, target)
     except BaseException:
         Path(name).unlink(missing_ok=True)

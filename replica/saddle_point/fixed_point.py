@@ -39,6 +39,7 @@ def iterate(
     feasible: Callable[[Array], bool],
     tolerance: float,
     max_sweeps: int,
+    mixing: float = 1.0,
 ) -> Iteration:
     """Find ``x = F(x)`` by Anderson acceleration.
 
@@ -48,6 +49,9 @@ def iterate(
         ``step(x, inner_tolerance)`` evaluates ``F``, undamped.
     feasible
         Whether a point may be visited; infeasible proposals are replaced by a damped step.
+    mixing
+        Below 1 the accelerated map is ``x + mixing (F(x) - x)``, for maps that throw the plain
+        iteration far away. The residual is that of ``F`` all the same.
     """
     x = start.copy()
     points: list[Array] = []
@@ -79,7 +83,7 @@ def iterate(
             damping = max(0.5 * damping, 0.1)
         best = min(best, residual)
         points.append(x)
-        images.append(fx)
+        images.append(x + mixing * (fx - x))
         points, images = points[-DEPTH:], images[-DEPTH:]
         x = _propose(points, images, feasible, damping)
     return Iteration(x, residuals[-1] if residuals else float("inf"), False, sweeps,

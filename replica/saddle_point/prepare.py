@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from replica.codegen.programs import parameter_names, score_program
+from replica.codegen.programs import parameter_names, parameter_symbols, score_program
 from replica.errors import UsageError
 from replica.model import Model
 from replica.saddle_point.kernels import Compiled
@@ -65,8 +65,13 @@ def check_values(
         listed = ", ".join(sorted(known))
         raise UsageError(name, values[name], f"one of the model's parameters: {listed}")
     for name, value in values.items():
-        if not np.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or (
+            not np.isfinite(value)
+        ):
             raise UsageError(name, value, "a finite number")
+    for symbol in parameter_symbols(model):
+        if symbol.is_nonnegative and values[symbol.name] < 0:
+            raise UsageError(symbol.name, values[symbol.name], "a number >= 0")
     for s in model.sectors:
         if not values[s.ridge.name] > 0:
             raise UsageError(s.ridge.name, values[s.ridge.name], "a number > 0")

@@ -18,7 +18,7 @@ from replica.saddle_point.kernels import Kernels
 
 GAUSS_NEWTON_STEPS = 12
 MAX_STEPS = 80
-NEWTON_LENGTH_LIMIT = 16
+NEWTON_LENGTH_LIMIT = 64
 SEARCHED_TOKENS = 6
 SEARCH_SHIFTS = (2.0, -2.0, 3.0, -3.0)
 DISTINCT = 1e-3

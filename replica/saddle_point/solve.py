@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,12 @@ from replica.saddle_point.sweep import Averages, NumpyEngine
 
 MAX_SWEEPS = 300
 MAX_SEARCHES = 6
+WANDERING = 250
+"""More sweeps than this and other starts are tried too."""
+CAUTIOUS = 0.3
+"""Share of the new point in a step, where full steps failed."""
+WORST_GRADIENT = 1e-4
+"""A proximal gradient above this, relative to the displacement, is no minimum."""
 RESPONSE_STEP = 1e-5
 
 
@@ -150,21 +156,45 @@ class SaddlePointProblem:
     def solve(self, alpha: float, start: Array | None = None) -> Solution:
         """The saddle point at one sample ratio, from ``start`` or the option's start.
 
-        Where that start fails or collapses, weaker and uninformed ones are tried.
+        Where that fails, wanders or ends anti-aligned with a teacher, cautious steps from other
+        starts are tried as well and the converged point of lowest free energy is returned.
         """
         if not 0 < alpha < np.inf:
             raise UsageError("alpha", alpha, "a finite number > 0")
         found = self._solve_from(alpha, start)
-        for x in self._other_starts(alpha) if not found.converged else ():
-            again = self._solve_from(alpha, x)
-            if again.converged:
-                return again
-        return found
+        if not self._doubtful(found):
+            return found
+        ends = [found]
+        for x in self._other_starts(alpha):
+            ends.append(self._solve_from(alpha, x, CAUTIOUS))
+            if not self._doubtful(ends[-1]):
+                break
+        kept = [s for s in ends if s.converged]
+        best = min(kept, key=lambda s: s.free_energy) if kept else found
+        if len(kept) > 1 and max(s.free_energy for s in kept) > best.free_energy + 1e-5:
+            note = "several saddle points from different starts: the lowest free energy is given"
+            best = replace(best, messages=(*best.messages, note))
+        if best.converged and self._anti_aligned(best):
+            note = "an overlap with its teacher is negative: more nodes may find a better point"
+            best = replace(best, messages=(*best.messages, note))
+        return best
+
+    def _doubtful(self, s: Solution) -> bool:
+        """Not converged, a long wander, or anti-aligned."""
+        return not s.converged or s.sweeps > WANDERING or self._anti_aligned(s)
+
+    def _anti_aligned(self, s: Solution) -> bool:
+        """An overlap below zero by more than its error."""
+        errors = s.standard_errors["order_parameters"]
+        return any(
+            s.order_parameters[n] < -5 * errors[n] - 1e-6
+            for n in (x.m.name for x in self.sectors)
+        )
 
     def _other_starts(self, alpha: float) -> list[Array]:
-        """The first sector's overlaps scaled down by powers of ten."""
+        """The usual start, and the first sector's overlaps scaled up and down."""
         starts = []
-        for factor in (0.1, 0.01):
+        for factor in (1.0, 4.0, 0.25):
             x = self.start_point(alpha)
             x[0] *= factor
             x[1] *= factor**2
@@ -183,7 +213,7 @@ class SaddlePointProblem:
                 return True
         return False
 
-    def _solve_from(self, alpha: float, start: Array | None) -> Solution:
+    def _solve_from(self, alpha: float, start: Array | None, mixing: float = 1.0) -> Solution:
         clock = time.perf_counter()
         x = self.start_point(alpha) if start is None else start
         sweeps = 0
@@ -199,17 +229,21 @@ class SaddlePointProblem:
         tolerance = self.options.tolerance
         # the displacements belong to other overlaps: choose the global minimum before tracking
         self.engine.sweep(self.uniform(x, alpha), 1e-4, search=True)
-        found = fixed_point.iterate(step, x, self.feasible, 1e-3, 60)
+        found = fixed_point.iterate(step, x, self.feasible, 1e-3, 60, mixing)
         sweeps += found.sweeps + 1
         competing = 0.0
-        for _ in range(MAX_SEARCHES):
+        for search in range(MAX_SEARCHES):
             averages = self.engine.sweep(
                 self.uniform(found.x, alpha), max(1e-2 * tolerance, 1e-11), search=True
             )
             competing = averages.competing
-            found = fixed_point.iterate(step, found.x, self.feasible, tolerance, MAX_SWEEPS)
+            found = fixed_point.iterate(
+                step, found.x, self.feasible, tolerance, MAX_SWEEPS, mixing
+            )
             sweeps += found.sweeps + 1
             if averages.moved == 0.0 and found.converged:
+                break
+            if not found.converged and search > 0:
                 break
         if not found.converged:
             messages.append(found.message)
@@ -256,6 +290,7 @@ class SaddlePointProblem:
             free_energy=energy,
             residual=residual,
             converged=bool(found.converged and feasible and not lost
+                           and averages.worst_gradient <= WORST_GRADIENT
                            and residual <= 10 * self.options.tolerance),
             feasible=feasible,
             sweeps=sweeps,

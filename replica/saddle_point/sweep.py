@@ -101,7 +101,8 @@ class NumpyEngine:
                 table[n][scramble] += group.probability * r["sums"][n] / group.per_scramble
             moved += group.probability * r["moved"] / group.count
             competing += group.probability * r["competing"] / group.count
-        worst = max(r["gradient"] for r in results)
+        gradients = np.array([r["gradient"] for r in results])
+        worst = float(np.inf if np.isnan(gradients).any() else gradients.max())
         return Averages(table, worst, moved, competing)
 
     def _block(

@@ -247,9 +247,12 @@ def test_strong_finite_signal_of_max_data_is_close_to_infinite_signal():
 
 
 def test_a_collapsed_point_is_not_called_converged():
-    s = solve("spiked", "softmax", 1e6, 2, 0.5, nodes=512)
-    assert not s.converged
-    assert s.messages
+    """Numbers that vanish satisfy the equations in absolute terms and mean nothing."""
+    problem = problem_of("softmax", estimator="stein", nodes=256)
+    nothing = np.array([1e-80, 1e-160, 1e-80, 0.5, 0.4, 1.0])
+    assert problem.feasible(nothing)
+    assert problem.collapsed(nothing, 2.0)
+    assert not problem.collapsed(np.array([0.3, 0.3, 1.5, 0.5, 0.4, 1.0]), 2.0)
 
 
 @pytest.mark.parametrize(
@@ -266,4 +269,26 @@ def test_inputs_of_any_model_are_checked(field, words):
         replica.solve_model(
             ridge(), given["alpha"], given["values"], length=given["length"], nodes=256
         )
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(("nu", "m_k"), [(1000, 0.169), (10000, 0.073)])
+def test_strong_signal_needs_cautious_steps_and_gets_them(nu, m_k):
+    """Full steps wander off there, to collapse or to an anti-aligned point. Simulation at
+    ``nu = 1e4``, ``D = 100``: 0.0729(4)."""
+    s = solve("spiked", "softmax", nu, 2, 0.5, nodes=1024)
+    assert s.converged
+    assert s.order_parameters["m_k"] == pytest.approx(m_k, rel=0.03)
+    assert s.free_energy < 0.3
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [("Delta", {"Delta": -0.1, "r_w": 1.0}), ("Delta", {"Delta": "a", "r_w": 1.0})],
+)
+def test_values_have_the_right_kind_and_sign(field, values):
+    from derivations.classical import ridge
+
+    with pytest.raises(UsageError) as caught:
+        replica.solve_model(ridge(), 2.0, values, nodes=256)
     assert caught.value.field == field
