@@ -102,9 +102,9 @@ static void distinct(const double *restrict a, const double *restrict b, int L, 
     for (int i = 0; i < LANES; ++i) out[i] = gap[i] > 1e-3 * (1.0 + extent[i]);
 }
 
-/* Token of the given rank by the size of the readout's cavity field, per lane. */
-static void ranked_token(const double *restrict w, int L, int rank, int *restrict chosen,
-                         char *restrict used) {
+/* The unused token with the largest readout cavity field, per lane; it is used from then on. */
+static void next_token(const double *restrict w, int L, int *restrict chosen,
+                       char *restrict used) {
     for (int i = 0; i < LANES; ++i) {
         int best = -1;
         for (int l = 0; l < L; ++l) {
@@ -114,7 +114,6 @@ static void ranked_token(const double *restrict w, int L, int rank, int *restric
         used[best * LANES + i] = 1;
         chosen[i] = best;
     }
-    (void)rank;
 }
 
 /* Global minimum over several starts. Counts lanes that moved and lanes with a close rival. */
@@ -135,7 +134,7 @@ static void global_minimum(const struct block *b, double *restrict d, double *re
         memset(other, 0, size * sizeof(double));
         if (start > 0) {
             if ((start - 1) % 4 == 0)
-                ranked_token(READOUT_CAVITY(b), L, (start - 1) / 4, token, used);
+                next_token(READOUT_CAVITY(b), L, token, used);
             for (int i = 0; i < LANES; ++i)
                 other[token[i] * LANES + i] = search_shifts[(start - 1) % 4] / V;
         }

@@ -10,12 +10,17 @@ import sympy as sp
 from sympy.core.function import AppliedUndef
 
 from replica.derivation.chain import SaddlePointEquations
-from replica.derivation.reduction import RESIDUAL, STIFFNESS
+from replica.derivation.reduction import (
+    RESIDUAL,
+    STIFFNESS,
+    proximal_objective,
+    with_activation,
+)
 from replica.derivation.saddle_point import replace_field, score_of
 from replica.ir.lower import lower
 from replica.ir.program import Program, Shape
-from replica.model import LABEL, NOISE, RATIO, SIGMA, Model, Sector
-from replica.symbolic.averages import Expectation, Minimum
+from replica.model import LABEL, NOISE, RATIO, Model, Sector
+from replica.symbolic.averages import Expectation
 from replica.symbolic.tokens import index, outermost
 
 
@@ -76,9 +81,9 @@ def build_programs(
     if stein:
         conjugates |= {n: e for n, e in equations.stein.items() if n not in without}
     means, integrands = _split_averages(conjugates)
-    envelope = _envelope(equations)
-    integrands["loss"] = _at_minimiser(_activated(model.loss, model), model)
-    integrands["envelope"] = _at_minimiser(_activated(envelope, model), model)
+    envelope = proximal_objective(steps["manifold"])
+    integrands["loss"] = _at_minimiser(with_activation(model.loss, model), model)
+    integrands["envelope"] = _at_minimiser(with_activation(envelope, model), model)
     scalar: dict[str, Shape] = {n: s for n, s in base.items() if s == "uniform"}
     with_means: dict[str, Shape] = {**scalar, **_uniform(integrands)}
 
@@ -223,22 +228,6 @@ def _split_averages(
     return replaced, integrands
 
 
-def _envelope(equations: SaddlePointEquations) -> Any:
-    """The objective whose minimum is averaged in the free energy."""
-    (data,) = outermost(equations.free_energy, (Expectation,))
-    (minimum,) = outermost(data.body, (Minimum,))
-    return minimum.objective
-
-
-def _activated(expr: Any, model: Model) -> Any:
-    """``sigma(l)`` replaced by the activation of the attention field."""
-    activation, attention = model.activation, model.attention
-    if activation is None or attention is None:
-        return expr
-    field = attention.field
-    return replace_field(expr, SIGMA, lambda p: activation.at(field, p))
-
-
 def _displace(expr: Any, sectors: tuple[Sector, ...]) -> Any:
     """Fields written as ``omega + V f``."""
     for s in sectors:
@@ -251,7 +240,7 @@ def _displace(expr: Any, sectors: tuple[Sector, ...]) -> Any:
 
 def _displaced(expr: Any, model: Model) -> Any:
     attention = model.attention
-    activated = _activated(expr, model)
+    activated = with_activation(expr, model)
     return activated if attention is None else _displace(activated, (attention,))
 
 
@@ -261,7 +250,7 @@ def _at_minimiser(expr: Any, model: Model) -> Any:
 
 def _fresh(expr: Any, model: Model) -> Any:
     """Fields of a fresh sample are the cavity fields."""
-    expr = _activated(expr, model)
+    expr = with_activation(expr, model)
     for s in model.sectors:
         expr = replace_field(expr, s.field, s.cavity)
     return expr

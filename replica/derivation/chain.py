@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import sympy as sp
-
 from replica.derivation import free_energy, reduction, replicon, saddle_point
 from replica.derivation.step import Derivation, Step
 from replica.model import Model
@@ -113,12 +111,3 @@ def derive_erm(model: Model) -> SaddlePointEquations:
     steps += [reduction.loss_step(model, replicated), replicon.replicon_step(model)]
     kept = tuple(s for s in steps if s is not None)
     return SaddlePointEquations(model, Derivation(f"ERM, {model.name}", kept))
-
-
-def operation_count(equations: SaddlePointEquations) -> int:
-    """Size of the derived expressions, for reports."""
-    total = 0
-    for step in equations.derivation:
-        for value in step.conclusion.values():
-            total += int(sp.count_ops(value)) if isinstance(value, sp.Expr) else 0
-    return total

@@ -326,7 +326,7 @@ def loss_step(model: Model, replicated: Step) -> Step:
     proximal solver; the Hessian gives the stability operator.
     """
     i, j = index("i"), index("j")
-    loss = _with_activation(loss_of(replicated), model)
+    loss = with_activation(loss_of(replicated), model)
     conclusion: dict[str, Any] = {"loss": loss}
     for a in model.sectors:
         slope = token_derivative(loss, a.field, j)
@@ -385,7 +385,8 @@ def loss_step(model: Model, replicated: Step) -> Step:
     )
 
 
-def _with_activation(expr: Any, model: Model) -> Any:
+def with_activation(expr: Any, model: Model) -> Any:
+    """``sigma(l)`` replaced by the activation of the attention field."""
     activation, attention = model.activation, model.attention
     if activation is None or attention is None:
         return expr

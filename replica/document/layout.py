@@ -97,7 +97,7 @@ def _shorten(expr: Any, names: dict[Any, str], room: int) -> Any:
     if isinstance(expr, sp.MatrixBase):
         return expr
     if isinstance(expr, sp.Add):
-        return _rebuilt(expr, [_shorten(t, names, room) for t in expr.args])
+        return expr.func(*(_shorten(t, names, room) for t in expr.args))
     if width(to_latex(expr)) <= room:
         return expr
     return _shorten_inside(expr, names, room)
@@ -106,7 +106,7 @@ def _shorten(expr: Any, names: dict[Any, str], room: int) -> Any:
 def _shorten_inside(expr: Any, names: dict[Any, str], room: int) -> Any:
     """Name the widest sums below the top of an expression."""
     if isinstance(expr, sp.Add):
-        return _rebuilt(expr, [_shorten(t, names, room) for t in expr.args])
+        return expr.func(*(_shorten(t, names, room) for t in expr.args))
     result = expr
     for _ in range(12):
         if width(to_latex(result)) <= room:
@@ -137,7 +137,3 @@ def _namable(expr: Any, top: bool = False) -> list[Any]:
     for a in parts:
         found += [p for p in _namable(a) if bound is None or bound not in p.free_symbols]
     return found
-
-
-def _rebuilt(expr: Any, args: list[Any]) -> Any:
-    return expr.func(*args)
