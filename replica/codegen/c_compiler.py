@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 FLAGS = (
-    "-O3", "-march=native", "-std=c11", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC",
+    "-O3", "-march=native", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno",
+    "-fno-trapping-math", "-Wno-psabi", "-shared", "-fPIC",
 )
 
 

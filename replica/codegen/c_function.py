@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from replica.codegen.c_compiler import compile_c
 from replica.codegen.c_printer import print_c
-from replica.codegen.c_source import LANES
+from replica.codegen.kernel_source import LANES, cpu_platform
 from replica.codegen.names import mangle
 from replica.ir.program import Program
 
@@ -31,16 +30,15 @@ def compile_c_function(program: Program) -> Callable[..., tuple[Any, ...]] | Non
         if s == "uniform":
             calls.append(f"numbers[{numbers.index(n)}]")
         else:
-            calls.append(f"arrays[{arrays.index((n, s))}]")
-    outputs = [f"out[{k}]" for k in range(len(f.outputs))]
+            place = f"arrays[{arrays.index((n, s))}]"
+            calls.append(f"(const real *){place}" if s == "token" else f"rp_load({place})")
+    outputs = [f"(real *)out[{k}]" for k in range(len(f.outputs))]
     text = "\n".join([
-        f"#define LANES {LANES}", '#define VECTOR _Pragma("GCC ivdep")',
-        files("replica.codegen").joinpath("c_runtime.h").read_text(encoding="utf-8"),
-        f.source,
-        "void run(const double *const *arrays, const double *numbers, double *const *out, int L,"
-        " double *scratch) {",
+        cpu_platform(), f.source,
+        "void run(const scalar *const *arrays, const scalar *numbers, scalar *const *out,"
+        " int length, scalar *scratch) {",
         "    (void)arrays; (void)numbers;",
-        f"    {f.name}({', '.join([*calls, *outputs, 'L', 'scratch'])});",
+        f"    {f.name}({', '.join([*calls, *outputs, 'length', '(real *)scratch'])});",
         "}",
     ])
     library = compile_c(text)
@@ -52,16 +50,17 @@ def compile_c_function(program: Program) -> Callable[..., tuple[Any, ...]] | Non
         named = dict(zip((n for n, _ in f.inputs), given, strict=True))
         count = max((np.shape(named[n])[-1] for n, _ in arrays), default=1)
         uniform = np.array([float(named[n]) for n in numbers] or [0.0])
-        scratch = np.empty(max(1, f.scratch_arrays) * length * LANES)
+        scratch = _aligned(max(1, f.scratch_arrays) * length)
         results = [np.empty((length, count) if s == "token" else count) for _, s in f.outputs]
         for a in range(0, count, LANES):
             width = min(LANES, count - a)
             blocks = []
             for n, s in arrays:
-                block = np.ones((length, LANES) if s == "token" else (1, LANES))
+                block = _aligned(length if s == "token" else 1)
+                block[...] = 1.0
                 block[:, :width] = np.atleast_2d(named[n])[:, a : a + width]
                 blocks.append(block)
-            outs = [np.empty((length if s == "token" else 1, LANES)) for _, s in f.outputs]
+            outs = [_aligned(length if s == "token" else 1) for _, s in f.outputs]
             library.run(
                 (_DOUBLES * max(1, len(blocks)))(*(_at(b) for b in blocks)), _at(uniform),
                 (_DOUBLES * len(outs))(*(_at(o) for o in outs)), ctypes.c_int(length), _at(scratch),
@@ -72,6 +71,13 @@ def compile_c_function(program: Program) -> Callable[..., tuple[Any, ...]] | Non
 
     function.__name__ = mangle(program.name)
     return function
+
+
+def _aligned(rows: int) -> Any:
+    """Uninitialised ``(rows, LANES)`` at an address that vector loads accept."""
+    raw = np.empty(rows * LANES + LANES)
+    skip = (-raw.ctypes.data // 8) % LANES
+    return raw[skip : skip + rows * LANES].reshape(rows, LANES)
 
 
 def _at(array: Any) -> Any:

@@ -1,9 +1,9 @@
-"""C source from a program: one function over a block of lanes, tokens in loops.
+"""Kernel source from a program: a function on ``real`` values, tokens in loops.
 
-The length is a run-time argument. Token values are ``[token][lane]``. Instructions are ordered by
-*level*: the number of reductions over tokens that must be complete before they can run. Each level
-is one loop over tokens with one loop over lanes inside, which the compiler vectorises; what a
-later level needs is stored in scratch memory.
+``real`` is a vector of lanes on the CPU and one number on the GPU, so one body serves both. The
+number of tokens is a run-time argument. Token values are arrays over tokens. Instructions are
+ordered by *level*: the number of reductions over tokens that must be complete before they can run.
+Each level is one loop over tokens; what a later level needs is stored in scratch memory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 class CFunction:
     """A generated function: its source, argument names in order, and scratch arrays it needs.
 
-    Arguments: inputs (``const double *`` for node and token, ``double`` for uniform), then outputs
-    (``double *``), then ``int L`` and ``double *scratch`` of ``scratch_arrays * L * LANES``.
+    Arguments: inputs (``const real *`` for token, ``real`` for node, ``scalar`` for uniform), then
+    outputs (``real *``), then ``int length`` and ``real *scratch`` of ``scratch_arrays`` token
+    arrays.
     """
 
     name: str
@@ -73,9 +74,9 @@ class _Printer:
             stage = self._stage(self.level[number])
             target = f"out_{mangle(name)}"
             if shape == "token":
-                stage.token.append(f"{target}[l*LANES + i] = {self._value(number)};")
+                stage.token.append(f"{target}[AT(l)] = {self._real(number)};")
             else:
-                stage.node.append(f"{target}[i] = {self._value(number)};")
+                stage.node.append(f"*{target} = {self._real(number)};")
         return CFunction(
             p.name, self._source(outputs), tuple((n, s) for n, s in p.inputs), tuple(outputs),
             len(self.scratch),
@@ -85,7 +86,7 @@ class _Printer:
 
     def _level(self, i: Instruction) -> int:
         below = max((self.level[a] for a in i.args), default=0)
-        if i.op in ("softmax", "centre"):
+        if i.op in ("softmax", "centre", "logsumexp"):
             return below + 2
         if i.op in ("token_sum", "pick"):
             return below + 1
@@ -104,13 +105,10 @@ class _Printer:
                 used_until = self.level[i.id]
                 if i.op in ("token_sum", "pick"):
                     used_until -= 1
-                elif i.op in ("softmax", "centre"):
+                elif i.op in ("softmax", "centre", "logsumexp"):
                     used_until -= 1  # its second pass
                 if used_until > self.level[a]:
                     found.add(a)
-        for number in self.program.outputs.values():
-            if self.program.instructions[number].op in ("softmax", "centre"):
-                continue
         return found
 
     def _stage(self, level: int) -> _Level:
@@ -119,9 +117,9 @@ class _Printer:
     # -- instructions ----------------------------------------------------------------------------
 
     def _slot(self, name: str) -> str:
-        """A scratch array, addressed at the current token and lane."""
+        """A scratch array, addressed at the current token."""
         number = self.scratch.setdefault(name, len(self.scratch))
-        return f"scratch[({number}*L + l)*LANES + i]"
+        return f"scratch[AT({number}*TOKENS + l)]"
 
     def _value(self, number: int, level: int | None = None) -> str:
         """How an instruction's value is read in the loops of ``level``."""
@@ -129,19 +127,26 @@ class _Printer:
         if i.shape == "uniform":
             return f"t{number}" if i.op != "input" else mangle(i.data)
         if i.shape == "node":
-            return f"{mangle(i.data)}[i]" if i.op == "input" else f"t{number}[i]"
+            return mangle(i.data) if i.op == "input" else f"t{number}"
         if i.op == "input":
-            return f"{mangle(i.data)}[l*LANES + i]"
+            return f"{mangle(i.data)}[AT(l)]"
         if level is not None and level > self.level[number]:
             return self._slot(f"t{number}")
         return f"t{number}"
+
+    def _real(self, number: int, level: int | None = None) -> str:
+        """The value as a ``real``, whatever its shape."""
+        value = self._value(number, level)
+        return f"rp_splat({value})" if self.program.instructions[number].shape == "uniform" else (
+            value
+        )
 
     def _emit(self, i: Instruction) -> None:
         level = self.level[i.id]
         if i.op == "input":
             return
         if i.shape == "uniform":
-            self.uniform.append(f"const double t{i.id} = {self._expression(i, 0)};")
+            self.uniform.append(f"const scalar t{i.id} = {self._expression(i, 0)};")
             return
         if i.shape == "node":
             self._emit_node(i, level)
@@ -152,56 +157,63 @@ class _Printer:
             self._centre(i, level)
         else:
             stage = self._stage(level)
-            stage.token.append(f"const double t{i.id} = {self._expression(i, level)};")
+            stage.token.append(f"const real t{i.id} = {self._expression(i, level)};")
         if i.id in self.needed_later:
             self._stage(level).token.append(f"{self._slot(f't{i.id}')} = t{i.id};")
 
     def _emit_node(self, i: Instruction, level: int) -> None:
-        if i.op == "token_sum":
-            self.declarations.append(f"double t{i.id}[LANES] = {{0}};")
+        if i.op == "logsumexp":
+            self._normaliser(i, level)
+            self._stage(level).node.append(f"const real t{i.id} = top{i.id} + rp_log(norm{i.id});")
+        elif i.op == "token_sum":
+            self.declarations.append(f"real t{i.id} = rp_splat({_ZERO});")
             value = self._value(i.args[0], level - 1)
-            self._stage(level - 1).token.append(f"t{i.id}[i] += {value};")
+            self._stage(level - 1).token.append(f"t{i.id} = t{i.id} + {value};")
         elif i.op == "pick":
-            self.declarations.append(f"double t{i.id}[LANES] = {{0}};")
+            self.declarations.append(f"real t{i.id} = rp_splat({_ZERO});")
             value = self._value(i.args[0], level - 1)
-            self._stage(level - 1).token.append(f"if (l == 0) t{i.id}[i] = {value};")
+            self._stage(level - 1).token.append(f"if (l == 0) t{i.id} = {value};")
         else:
-            self.declarations.append(f"double t{i.id}[LANES];")
-            self._stage(level).node.append(f"t{i.id}[i] = {self._expression(i, level)};")
+            self._stage(level).node.append(f"const real t{i.id} = {self._expression(i, level)};")
 
     def _softmax(self, i: Instruction, level: int) -> None:
+        n, weight = i.id, self._slot(f"e{i.id}")
+        self._normaliser(i, level)
+        self._stage(level - 1).token.append(f"{weight} = e{n};")
+        self._stage(level).node.append(f"const real inverse{n} = {literal(1)} / norm{n};")
+        self._stage(level).token.append(f"const real t{n} = {weight} * inverse{n};")
+
+    def _normaliser(self, i: Instruction, level: int) -> None:
+        """The largest score, then exponentials from there and their sum."""
         u, n = i.args[0], i.id
-        self.declarations += [f"double top{n}[LANES];", f"double norm{n}[LANES] = {{0}};"]
-        first, second, last = (self._stage(level - k) for k in (2, 1, 0))
-        value = self._value(u, level - 2)
-        first.token.append(
-            f"top{n}[i] = l == 0 || {value} > top{n}[i] ? {value} : top{n}[i];"
-        )
-        weight = self._slot(f"e{n}")
-        second.token += [
-            f"const double e{n} = rp_exp({self._value(u, level - 1)} - top{n}[i]);",
-            f"{weight} = e{n};", f"norm{n}[i] += e{n};",
+        self.declarations += [f"real top{n} = rp_splat(-INFINITE);",
+                              f"real norm{n} = rp_splat({_ZERO});"]
+        score = self._value(u, level - 2)
+        self._stage(level - 2).token.append(f"top{n} = rp_max(top{n}, {score});")
+        self._stage(level - 1).token += [
+            f"const real e{n} = rp_exp({self._value(u, level - 1)} - top{n});",
+            f"norm{n} = norm{n} + e{n};",
         ]
-        last.node.append(f"norm{n}[i] = 1.0 / norm{n}[i];")
-        last.token.append(f"const double t{n} = {weight} * norm{n}[i];")
 
     def _centre(self, i: Instruction, level: int) -> None:
         (v, w), n = i.args, i.id
-        self.declarations += [f"double largest{n}[LANES];", f"double top{n}[LANES];",
-                              f"double mean{n}[LANES] = {{0}};"]
+        self.declarations += [f"real largest{n} = rp_splat(-INFINITE);",
+                              f"real top{n} = rp_splat({_ZERO});",
+                              f"real mean{n} = rp_splat({_ZERO});"]
         first, second, last = (self._stage(level - k) for k in (2, 1, 0))
         value, weight = self._value(v, level - 2), self._value(w, level - 2)
         first.token += [
-            f"const int better{n} = l == 0 || {weight} > largest{n}[i];",
-            f"top{n}[i] = better{n} ? {value} : top{n}[i];",
-            f"largest{n}[i] = better{n} ? {weight} : largest{n}[i];",
+            f"const mask better{n} = {weight} > largest{n};",
+            f"top{n} = rp_select(better{n}, {value}, top{n});",
+            f"largest{n} = rp_select(better{n}, {weight}, largest{n});",
         ]
         shifted = self._slot(f"c{n}")
         second.token += [
-            f"const double c{n} = {self._value(v, level - 1)} - top{n}[i];",
-            f"{shifted} = c{n};", f"mean{n}[i] += {self._value(w, level - 1)} * c{n};",
+            f"const real c{n} = {self._value(v, level - 1)} - top{n};",
+            f"{shifted} = c{n};",
+            f"mean{n} = mean{n} + {self._value(w, level - 1)} * c{n};",
         ]
-        last.token.append(f"const double t{n} = {shifted} - mean{n}[i];")
+        last.token.append(f"const real t{n} = {shifted} - mean{n};")
 
     def _expression(self, i: Instruction, level: int) -> str:
         a = [self._value(k, level) for k in i.args]
@@ -211,44 +223,46 @@ class _Printer:
             return literal(i.data)
         if i.op == "neg":
             return f"-{a[0]}"
-        if i.op == "sqrt":
-            return f"sqrt({a[0]})"
-        if i.op == "maximum0":
-            return f"rp_maximum0({a[0]})"
+        if i.op in _FUNCTIONS:
+            return self._called(_FUNCTIONS[i.op], i, level)
         if i.op == "call":
-            return f"{BY_NAME[i.data].c}({a[0]})"
+            return self._called(BY_NAME[i.data].c, i, level)
         if i.op == "length":
-            return "(double)L"
+            return "(scalar)TOKENS"
         if i.op == "relevant":
-            return "l == 0 ? 1.0 : 0.0"
+            return f"rp_splat(l == 0 ? {literal(1)} : {_ZERO})"
         raise UnsupportedNodeError(i.op)
+
+    def _called(self, function: str, i: Instruction, level: int) -> str:
+        """A function of ``real`` arguments; a uniform value is computed in one lane."""
+        call = f"{function}({', '.join(self._real(k, level) for k in i.args)})"
+        return f"rp_first({call})" if i.shape == "uniform" else call
 
     # -- source ----------------------------------------------------------------------------------
 
     def _source(self, outputs: list[tuple[str, str]]) -> str:
-        arguments = [
-            f"double {mangle(n)}" if s == "uniform" else f"const double *restrict {mangle(n)}"
-            for n, s in self.program.inputs
-        ]
-        arguments += [f"double *restrict out_{mangle(n)}" for n, _ in outputs]
-        arguments += ["int L", "double *restrict scratch"]
-        head = f"static void {self.program.name}({', '.join(arguments)}) {{"
-        lines = [head, "    (void)scratch;"]
+        kinds = {"uniform": "scalar ", "node": "real ", "token": "const real *restrict "}
+        arguments = [f"{kinds[s]}{mangle(n)}" for n, s in self.program.inputs]
+        arguments += [f"real *restrict out_{mangle(n)}" for n, _ in outputs]
+        arguments += ["int length", "real *restrict scratch"]
+        head = f"DEVICE void {self.program.name}({', '.join(arguments)}) {{"
+        lines = [head, "    (void)scratch; (void)length;"]
         lines += ["    " + d for d in self.declarations + self.uniform]
         for level in sorted(self.stages):
             stage = self.stages[level]
-            if stage.node:
-                lines += ["    for (int i = 0; i < LANES; ++i) {"]
-                lines += ["        " + s for s in stage.node] + ["    }"]
+            lines += ["    " + s for s in stage.node]
             if stage.token:
-                lines += ["    for (int l = 0; l < L; ++l) {", "        VECTOR",
-                          "        for (int i = 0; i < LANES; ++i) {"]
-                lines += ["            " + s for s in stage.token] + ["        }", "    }"]
+                lines.append("    UNROLL for (int l = 0; l < TOKENS; ++l) {")
+                lines += ["        " + s for s in stage.token] + ["    }"]
         return "\n".join([*lines, "}"]) + "\n"
 
 
 def literal(value: Any) -> str:
-    """A 17-digit double literal, never an integer and never a named constant."""
+    """A 17-digit literal, typed by the kernel; never an integer and never a named constant."""
     number = float(sp.sympify(value).evalf(25))
     text = f"{number:.17g}"
-    return text if any(ch in text for ch in ".einf") else text + ".0"
+    return f"C({text if any(ch in text for ch in '.einf') else text + '.0'})"
+
+
+_ZERO = literal(0)
+_FUNCTIONS = {"sqrt": "rp_sqrt", "maximum": "rp_max", "minimum": "rp_min"}

@@ -35,6 +35,8 @@ def _line(program: Program, i: Instruction) -> str:
         return mangle(i.data)
     if i.op in ("softmax", "centre"):
         return f"{i.op}({', '.join(whole)})"
+    if i.op == "logsumexp":
+        return f"logsumexp({whole[0]})"
     if i.op == "token_sum":
         return f"total({whole[0]})"
     if i.op == "pick":
@@ -52,8 +54,10 @@ def _line(program: Program, i: Instruction) -> str:
         text = f"{a[0]} {_BINARY[i.op]} {a[1]}"
     elif i.op == "neg":
         text = f"-{a[0]}"
-    elif i.op in ("sqrt", "maximum0"):
-        text = f"{i.op}({a[0]})"
+    elif i.op == "sqrt":
+        text = f"sqrt({a[0]})"
+    elif i.op in ("maximum", "minimum"):
+        text = f"{i.op}({a[0]}, {a[1]})"
     elif i.op == "call":
         text = f"{BY_NAME[i.data].mpmath}({a[0]})"
     else:

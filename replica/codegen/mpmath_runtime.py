@@ -6,14 +6,16 @@ from typing import Any
 
 import mpmath as mp
 
-exp, log, tanh, sin, cos, acos, sign, sqrt, fabs, erf, erfc = (
-    mp.exp, mp.log, mp.tanh, mp.sin, mp.cos, mp.acos, mp.sign, mp.sqrt, mp.fabs, mp.erf, mp.erfc
+exp, expm1, log, log1p, tanh, sin, cos, acos, sign, sqrt, fabs, erf, erfc = (
+    mp.exp, mp.expm1, mp.log, mp.log1p, mp.tanh, mp.sin, mp.cos, mp.acos, mp.sign, mp.sqrt,
+    mp.fabs, mp.erf, mp.erfc,
 )
+maximum, minimum = max, min
 
 __all__ = [
-    "acos", "centre", "cos", "erf", "erfc", "exp", "fabs", "log", "log_softplus", "maximum0",
-    "rational", "sigmoid", "sign", "sin", "softmax", "softplus", "softplus_score", "sqrt", "tanh",
-    "total",
+    "acos", "centre", "cos", "erf", "erfc", "erfcx", "exp", "expm1", "fabs", "log", "log1p",
+    "log_ndtr", "log_softplus", "logsumexp", "maximum", "minimum", "rational", "sigmoid", "sign",
+    "sin", "softmax", "softplus", "softplus_score", "sqrt", "step", "tanh", "total",
 ]
 
 
@@ -37,8 +39,22 @@ def softplus_score(x: Any) -> Any:
     return sigmoid(x) / softplus(x)
 
 
-def maximum0(x: Any) -> Any:
-    return max(x, mp.mpf(0))
+def erfcx(x: Any) -> Any:
+    return mp.exp(x * x) * mp.erfc(x)
+
+
+def log_ndtr(x: Any) -> Any:
+    tail = mp.erfc(abs(x) / mp.sqrt(2)) / 2
+    return mp.log(tail) if x < 0 else mp.log1p(-tail)
+
+
+def step(x: Any) -> Any:
+    return mp.mpf((x > 0) - (x < 0) + 1) / 2
+
+
+def logsumexp(u: list[Any]) -> Any:
+    top = max(u)
+    return top + mp.log(mp.fsum(mp.exp(x - top) for x in u))
 
 
 def total(values: list[Any]) -> Any:

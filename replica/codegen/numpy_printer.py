@@ -35,7 +35,9 @@ def _expression(program: Program, i: Instruction) -> str:
         return mangle(i.data)
     if i.op == "neg":
         return f"-{a[0]}"
-    if i.op in ("sqrt", "maximum0", "softmax"):
+    if i.op in ("maximum", "minimum"):
+        return f"{i.op}({a[0]}, {a[1]})"
+    if i.op in ("sqrt", "softmax", "logsumexp"):
         return f"{i.op}({a[0]})"
     if i.op == "call":
         return f"{BY_NAME[i.data].numpy}({a[0]})"

@@ -5,16 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import erf, erfc
+from scipy.special import erf, erfc, erfcx
 
-exp, log, tanh, sin, cos, arccos, sign, sqrt = (
-    np.exp, np.log, np.tanh, np.sin, np.cos, np.arccos, np.sign, np.sqrt
+exp, expm1, log, log1p, tanh, sin, cos, arccos, sign, sqrt, maximum, minimum = (
+    np.exp, np.expm1, np.log, np.log1p, np.tanh, np.sin, np.cos, np.arccos, np.sign, np.sqrt,
+    np.maximum, np.minimum,
 )
 
 __all__ = [
-    "arccos", "centre", "cos", "erf", "erfc", "exp", "log", "log_softplus", "maximum0", "sigmoid",
-    "sign", "sin", "softmax", "softplus", "softplus_score", "sqrt", "tanh",
+    "arccos", "centre", "cos", "erf", "erfc", "erfcx", "exp", "expm1", "log", "log1p", "log_ndtr",
+    "log_softplus", "logsumexp", "maximum", "minimum", "sigmoid", "sign", "sin", "softmax",
+    "softplus", "softplus_score", "sqrt", "step", "tanh",
 ]
+
+
+def log_ndtr(x: Any) -> Any:
+    # two forms that keep their digits in both tails
+    u = x / np.sqrt(2.0)
+    low = x < -1.0
+    left = np.log(0.5 * erfcx(np.where(low, -u, 1.0))) - 0.5 * x * x
+    return np.where(low, left, np.log1p(-0.5 * erfc(np.where(low, 0.0, u))))
 
 
 def sigmoid(x: Any) -> Any:
@@ -38,8 +48,13 @@ def softplus_score(x: Any) -> Any:
     return np.where(low, 1.0, sigmoid(safe) / softplus(safe))
 
 
-def maximum0(x: Any) -> Any:
-    return np.maximum(x, 0.0)
+def step(x: Any) -> Any:
+    return np.heaviside(x, 0.5)
+
+
+def logsumexp(u: Any) -> Any:
+    top = u.max(axis=0)
+    return top + np.log(np.exp(u - top).sum(axis=0))
 
 
 def softmax(u: Any) -> Any:
@@ -54,5 +69,3 @@ def centre(values: Any, weights: Any) -> Any:
     top = weights.argmax(axis=0)
     from_top = values - np.take_along_axis(values, top[None, :], axis=0)
     return from_top - (weights * from_top).sum(axis=0)
-
-

@@ -39,12 +39,14 @@ class Programs:
         Displacement of the eliminated readout field.
     loss, hessian
         Loss, its gradient and its Hessian by the local fields.
+    curvature
+        Hessian of the loss at the minimiser as diagonal plus low rank.
     averages
-        Integrands of the conjugates, the loss and the envelope at the minimiser.
-    conjugates, overlaps, free_energy
-        Scalar maps between averages, conjugates and overlaps.
-    risk_averages, risk
-        Integrands of the test error and the test error itself.
+        Integrands of the conjugates at the minimiser.
+    observables
+        Integrands of the loss, the envelope and the test error.
+    conjugates, overlaps, free_energy, risk
+        Scalar maps between averages, conjugates, overlaps and results.
     """
 
     label: Program | None
@@ -53,11 +55,12 @@ class Programs:
     readout: Program | None
     loss: Program
     hessian: Program
+    curvature: Program | None
     averages: Program
+    observables: Program
     conjugates: Program
     overlaps: Program
     free_energy: Program
-    risk_averages: Program
     risk: Program
 
 
@@ -80,12 +83,25 @@ def build_programs(
     conjugates = dict(equations.conjugates)
     if stein:
         conjugates |= {n: e for n, e in equations.stein.items() if n not in without}
+    names: dict[sp.Symbol, Any] = {}
+    displacement = None
+    if equations.eliminated:
+        found = steps["readout eliminated"].conclusion
+        names = {
+            RESIDUAL: _displaced(found["residual"], model),
+            STIFFNESS: _displaced(found["stiffness"], model),
+        }
+        displacement = _displaced(found[f"f_{model.readout.name}"], model)
+
+    def at_minimiser(expr: Any) -> Any:
+        return _at_minimiser(with_activation(expr, model), model, displacement)
+
     means, integrands = _split_averages(conjugates)
+    integrands = {n: at_minimiser(e) for n, e in integrands.items()}
     envelope = proximal_objective(steps["manifold"])
-    integrands["loss"] = _at_minimiser(with_activation(model.loss, model), model)
-    integrands["envelope"] = _at_minimiser(with_activation(envelope, model), model)
+    observables = {"loss": at_minimiser(model.loss), "envelope": at_minimiser(envelope)}
     scalar: dict[str, Shape] = {n: s for n, s in base.items() if s == "uniform"}
-    with_means: dict[str, Shape] = {**scalar, **_uniform(integrands)}
+    with_means: dict[str, Shape] = {**scalar, **_uniform(integrands), **_uniform(observables)}
 
     f = equations.free_energy
     (data,) = outermost(f, (Expectation,))
@@ -93,22 +109,14 @@ def build_programs(
 
     risk_value = {"test_error": equations.test_error, "noise_floor": equations.noise_floor}
     risk_means, risk_integrands = _split_averages(risk_value, prefix="risk")
-    risk_integrands = {k: _fresh(e, model) for k, e in risk_integrands.items()}
+    observables |= {k: _fresh(e, model) for k, e in risk_integrands.items()}
 
-    cavity = _cavity(equations, [*integrands.values(), *risk_integrands.values()], stein)
+    cavity = _cavity(equations, [*integrands.values(), *observables.values()], stein)
 
     proximal = readout = None
-    if equations.eliminated:
-        found = steps["readout eliminated"].conclusion
-        names = {
-            RESIDUAL: _displaced(found["residual"], model),
-            STIFFNESS: _displaced(found["stiffness"], model),
-        }
-        v = model.readout
+    if displacement is not None:
         readout = lower(
-            "readout",
-            {v.residual.__name__: _displaced(found[f"f_{v.name}"], model)},
-            base, _AXIS, names,
+            "readout", {model.readout.residual.__name__: displacement}, base, _AXIS, names
         )
         if model.activation is not None:
             c = steps["attention field"].conclusion
@@ -117,6 +125,7 @@ def build_programs(
                 {n: _displaced(c[n], model) for n in ("objective", "gradient", "direction")},
                 base, _AXIS, names,
             )
+    curvature = equations.curvature
     d = steps["loss derivatives"].conclusion
     gradients = {n: e for n, e in d.items() if not n.startswith("hessian")}
     hessians = {n: e for n, e in d.items() if n.startswith("hessian")}
@@ -129,13 +138,16 @@ def build_programs(
         readout=readout,
         loss=lower("loss", gradients, base, _AXIS),
         hessian=lower("hessian", hessians, base, {j: "row", i: "col"}),
-        averages=lower("averages", integrands, base, _AXIS),
+        curvature=None if curvature is None or displacement is None else lower(
+            "curvature", {n: at_minimiser(e) for n, e in curvature.items()}, base, _AXIS, names
+        ),
+        averages=lower("averages", integrands, base, _AXIS, names),
+        observables=lower("observables", observables, base, _AXIS, names),
         conjugates=lower(
             "conjugates", means, {**with_means, **_uniform(conjugates)}
         ),
         overlaps=lower("overlaps", equations.overlaps, with_means),
         free_energy=lower("free_energy", {"free_energy": free_energy}, with_means),
-        risk_averages=lower("risk_averages", risk_integrands, base, _AXIS),
         risk=lower("risk", risk_means, {**scalar, **_uniform(risk_integrands)}),
     )
 
@@ -244,8 +256,14 @@ def _displaced(expr: Any, model: Model) -> Any:
     return activated if attention is None else _displace(activated, (attention,))
 
 
-def _at_minimiser(expr: Any, model: Model) -> Any:
-    return _displace(expr, model.sectors)
+def _at_minimiser(expr: Any, model: Model, displacement: Any) -> Any:
+    """Fields at the minimiser; the readout's displacement by its closed form where there is one."""
+    expr = _displace(expr, model.sectors)
+    if displacement is None:
+        return expr
+    return replace_field(
+        expr, model.readout.residual, lambda p: displacement.xreplace({index("j"): p})
+    )
 
 
 def _fresh(expr: Any, model: Model) -> Any:

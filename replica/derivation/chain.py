@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from replica.derivation import free_energy, reduction, replicon, saddle_point
+from replica.derivation import curvature, free_energy, reduction, replicon, saddle_point
 from replica.derivation.step import Derivation, Step
 from replica.model import Model
 
@@ -63,6 +63,13 @@ class SaddlePointEquations:
         return self.derivation["test error"].conclusion["noise_floor"]
 
     @property
+    def curvature(self) -> Mapping[str, Any] | None:
+        """The Hessian of the loss as diagonal plus low rank; ``None`` where it is neither."""
+        if "curvature" not in self.derivation:
+            return None
+        return self.derivation["curvature"].conclusion
+
+    @property
     def eliminated(self) -> bool:
         return "readout eliminated" in self.derivation
 
@@ -108,6 +115,9 @@ def derive_erm(model: Model) -> SaddlePointEquations:
         steps.append(readout[0])
         if model.activation is not None:
             steps.append(reduction.attention_step(model, readout[1], on_manifold))
-    steps += [reduction.loss_step(model, replicated), replicon.replicon_step(model)]
+    derivatives = reduction.loss_step(model, replicated)
+    steps += [
+        derivatives, curvature.curvature_step(model, derivatives), replicon.replicon_step(model)
+    ]
     kept = tuple(s for s in steps if s is not None)
     return SaddlePointEquations(model, Derivation(f"ERM, {model.name}", kept))

@@ -9,6 +9,7 @@ from sympy.core.function import AppliedUndef
 from sympy.printing.latex import LatexPrinter
 
 from replica.document.notation import function_latex, symbol_latex
+from replica.ir.table import BY_CLASS
 from replica.symbolic.tokens import TokenSum
 
 
@@ -42,24 +43,15 @@ class ReplicaLatexPrinter(LatexPrinter):
             return self._print_AppliedUndef(expr, exp)
         return str(super()._print_Function(expr, exp))
 
-    def _named(self, name: str, expr: Any, exp: Any) -> str:
+    def _print_primitive(self, expr: Any, exp: Any = None) -> str:
         power = f"^{{{exp}}}" if exp is not None else ""
-        return rf"\operatorname{{{name}}}{power}\left({self._print(expr.args[0])}\right)"
+        return rf"{BY_CLASS[type(expr)].latex}{power}\left({self._print(expr.args[0])}\right)"
 
-    def _print_softplus(self, expr: Any, exp: Any = None) -> str:
-        return self._named("softplus", expr, exp)
-
-    def _print_sigmoid(self, expr: Any, exp: Any = None) -> str:
-        return self._named("sigmoid", expr, exp)
-
-    def _print_log_softplus(self, expr: Any, exp: Any = None) -> str:
-        return self._named(r"log\,softplus", expr, exp)
-
-    def _print_softplus_score(self, expr: Any, exp: Any = None) -> str:
-        return self._named("(log\\,softplus)'", expr, exp)
-
-    def _print_erf(self, expr: Any, exp: Any = None) -> str:
-        return self._named("erf", expr, exp)
+    def _print(self, expr: Any, **kwargs: Any) -> str:
+        row = BY_CLASS.get(type(expr))
+        if row is not None and row.latex is not None:
+            return self._print_primitive(expr, **kwargs)
+        return str(super()._print(expr, **kwargs))
 
     def _print_TokenSum(self, expr: Any, exp: Any = None) -> str:
         body = self._print(expr.body)

@@ -88,6 +88,16 @@ class _Lowering:
             return self.move(self.build.emit("centre", args, "token"), e.weights.position, at)
         if isinstance(e, sp.KroneckerDelta):
             return self.delta(e, at)
+        if isinstance(e, sp.Max | sp.Min):
+            return self.extreme("maximum" if isinstance(e, sp.Max) else "minimum", e, at)
+        if isinstance(e, sp.log) and isinstance(e.args[0], TokenSum):
+            inside = e.args[0]
+            if isinstance(inside.body, sp.exp):
+                score = self.value(inside.body.args[0], {**at, inside.bound: "token"})
+                if self.build.shape(score) == "token":
+                    return self.build.emit("logsumexp", (score,), "node")
+        if isinstance(e, sp.Heaviside) and e.args[1:] not in ((), (sp.S.Half,)):
+            raise UnsupportedNodeError(e)  # the declared rule is 1/2 at the kink
         primitive = BY_CLASS.get(type(e))
         if primitive is None:
             raise UnsupportedNodeError(e)
@@ -175,10 +185,23 @@ class _Lowering:
         if below:
             bottom = self.product(below)
             assert bottom is not None
-            top = self.build.elementwise("div", self.constant(1) if top is None else top, bottom)
+            one = self.constant(1)
+            if top is None or self.build.shape(bottom) == self.build.shape(top):
+                top = self.build.elementwise("div", one if top is None else top, bottom)
+            else:  # one division for all tokens or samples, then products
+                top = self.build.elementwise(
+                    "mul", self.build.elementwise("div", one, bottom), top
+                )
         if top is None:
             top = self.constant(1)
         return top if sign > 0 else self.build.elementwise("neg", top)
+
+    def extreme(self, op: str, e: Any, at: dict[Any, Shape]) -> int:
+        first, *rest = sorted(e.args, key=sp.default_sort_key)
+        result = self.value(first, at)
+        for a in rest:
+            result = self.build.elementwise(op, result, self.value(a, at))
+        return result
 
     def product(self, values: list[int]) -> int | None:
         order = {"uniform": 0, "node": 1, "token": 2, "row": 2, "col": 2, "pair": 3}

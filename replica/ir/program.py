@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 Shape = Literal["uniform", "node", "token", "row", "col", "pair"]
 
-ELEMENTWISE = ("add", "sub", "mul", "div", "neg", "sqrt", "maximum0", "call")
 _RANK = {"uniform": 0, "node": 1, "token": 2, "row": 2, "col": 2, "pair": 3}
 
 

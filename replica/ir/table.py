@@ -1,57 +1,86 @@
-"""The table of primitive functions: one row says how each printer writes one function.
+"""The table of primitive functions: one row says everything about one function.
 
-A SymPy function that is not here is an error before any code exists.
+A SymPy function that is not here is an error before any code exists. Beside these rows the IR has
+arithmetic, square roots, ``maximum`` and ``minimum`` (of two arguments; their derivative is a step,
+1/2 at the kink), and over tokens: sum, softmax, logsumexp, centring and picking the relevant one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import sympy as sp
+from sympy.codegen.cfunctions import expm1, log1p
 
 from replica.symbolic import primitives as prim
+
+_INF = float("inf")
 
 
 @dataclass(frozen=True)
 class Primitive:
     """One element-wise function of one argument.
 
-    ``numpy`` and ``mpmath`` name a function of the runtime modules of those printers, ``c`` a
-    function of the C runtime. ``safe`` is the range of arguments for which the result is accurate
-    in double precision.
+    Attributes
+    ----------
+    sympy
+        The class; its derivative rule is the function's (:meth:`derivative`).
+    numpy, mpmath
+        Names in the runtime modules of those printers.
+    c
+        Name in the kernel headers; one body serves C and CUDA.
+    latex
+        How documents write it; ``None`` leaves it to SymPy.
+    safe
+        Arguments for which the result is accurate in double precision.
+    kink
+        What holds at a point where the function is not smooth.
     """
 
     name: str
-    sympy: type[sp.Function]
+    sympy: Any
     numpy: str
     mpmath: str
     c: str
     safe: tuple[float, float]
+    latex: str | None = None
+    kink: str | None = None
+
+    def derivative(self, x: Any) -> Any:
+        """The derivative at ``x``, again in functions of this table."""
+        return sp.diff(self.sympy(x), x)
 
 
-_INF = float("inf")
+def _row(
+    name: str, function: Any, safe: tuple[float, float] = (-_INF, _INF), *, numpy: str = "",
+    mpmath: str = "", latex: str | None = None, kink: str | None = None,
+) -> Primitive:
+    return Primitive(
+        name, function, numpy or name, mpmath or name, f"rp_{name}", safe, latex, kink
+    )
+
 
 PRIMITIVES: tuple[Primitive, ...] = (
-    Primitive("exp", sp.exp, "exp", "exp", "rp_exp", (-745.0, 709.0)),
-    Primitive("log", sp.log, "log", "log", "log", (0.0, _INF)),
-    Primitive("tanh", sp.tanh, "tanh", "tanh", "tanh", (-_INF, _INF)),
-    Primitive("sin", sp.sin, "sin", "sin", "sin", (-1e8, 1e8)),
-    Primitive("cos", sp.cos, "cos", "cos", "cos", (-1e8, 1e8)),
-    Primitive("acos", sp.acos, "arccos", "acos", "acos", (-1.0, 1.0)),
-    Primitive("erf", sp.erf, "erf", "erf", "erf", (-_INF, _INF)),
-    Primitive("erfc", sp.erfc, "erfc", "erfc", "erfc", (-_INF, 26.0)),
-    Primitive("sign", sp.sign, "sign", "sign", "rp_sign", (-_INF, _INF)),
-    Primitive("abs", sp.Abs, "abs", "fabs", "fabs", (-_INF, _INF)),
-    Primitive("softplus", prim.softplus, "softplus", "softplus", "rp_softplus", (-745.0, _INF)),
-    Primitive("sigmoid", prim.sigmoid, "sigmoid", "sigmoid", "rp_sigmoid", (-745.0, _INF)),
-    Primitive(
-        "log_softplus", prim.log_softplus, "log_softplus", "log_softplus", "rp_log_softplus",
-        (-_INF, _INF),
-    ),
-    Primitive(
-        "softplus_score", prim.softplus_score, "softplus_score", "softplus_score",
-        "rp_softplus_score", (-_INF, _INF),
-    ),
+    _row("exp", sp.exp, (-745.0, 709.0)),
+    _row("expm1", expm1, (-_INF, 709.0), latex=r"\operatorname{expm1}"),
+    _row("log", sp.log, (0.0, _INF)),
+    _row("log1p", log1p, (-1.0, _INF), latex=r"\operatorname{log1p}"),
+    _row("tanh", sp.tanh),
+    _row("sin", sp.sin, (-1e8, 1e8)),
+    _row("cos", sp.cos, (-1e8, 1e8)),
+    _row("acos", sp.acos, (-1.0, 1.0), numpy="arccos"),
+    _row("erf", sp.erf, latex=r"\operatorname{erf}"),
+    _row("erfc", sp.erfc, (-_INF, 26.0), latex=r"\operatorname{erfc}"),
+    _row("erfcx", prim.erfcx, (-26.0, _INF), latex=r"\operatorname{erfcx}"),
+    _row("log_ndtr", prim.log_ndtr, latex=r"\log\Phi"),
+    _row("sign", sp.sign, kink="0 at 0"),
+    _row("abs", sp.Abs, mpmath="fabs", kink="slope 0 at 0"),
+    _row("step", sp.Heaviside, latex=r"\theta", kink="1/2 at 0"),
+    _row("softplus", prim.softplus, (-745.0, _INF), latex=r"\operatorname{softplus}"),
+    _row("sigmoid", prim.sigmoid, (-745.0, _INF), latex=r"\operatorname{sigmoid}"),
+    _row("log_softplus", prim.log_softplus, latex=r"\operatorname{log\,softplus}"),
+    _row("softplus_score", prim.softplus_score, latex=r"\operatorname{(log\,softplus)'}"),
 )
 
 BY_NAME = {p.name: p for p in PRIMITIVES}

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 
 from replica.codegen.c_compiler import compile_c
-from replica.codegen.c_source import LANES, c_source
+from replica.codegen.kernel_source import LANES, KernelSource, kernel_source
 from replica.errors import UnsupportedNodeError
 from replica.model import Array
 from replica.saddle_point import proximal
 from replica.saddle_point.kernels import Kernels
 from replica.saddle_point.nodes import NodeGroup, NodeSet
-from replica.saddle_point.sweep import NumpyEngine
+from replica.saddle_point.sweep import NumpyEngine, Search
 
-MINIMISE, SEARCH, AVERAGE = 1, 2, 4
-GAUSS_NEWTON_STEPS = 40
+MINIMISE, SEARCH, SEARCH_ALL, AVERAGE, OBSERVE = 1, 2, 4, 8, 16
+SEARCH_MODES: dict[Search, int] = {"none": 0, "near": SEARCH, "all": SEARCH_ALL}
+STEPS = 40
 """Nodes that still move after this many steps are finished by Newton's method in NumPy."""
+CHUNK = 8192
 
 _DOUBLES = ctypes.POINTER(ctypes.c_double)
 
@@ -35,11 +37,15 @@ class CEngine(NumpyEngine):
 
     def __init__(
         self, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float], library: Any,
-        source: Any, threads: int | None,
+        source: KernelSource, threads: int | None,
     ) -> None:
         super().__init__(kernels, nodes, values, threads)
         self.library, self.source = library, source
         self.norms = [np.zeros(g.count) for g in nodes.groups]
+        self.fields = []
+        for g in nodes.groups:
+            arrays = [g.arrays[n] for n, _ in source.fields]
+            self.fields.append((_DOUBLES * max(1, len(arrays)))(*(_pointer(a) for a in arrays)))
 
     @classmethod
     def build(
@@ -47,23 +53,19 @@ class CEngine(NumpyEngine):
     ) -> CEngine | None:
         """The engine, or ``None`` if the model or the machine does not allow it."""
         try:
-            source = c_source(kernels.model, kernels.programs)
+            source = kernel_source(kernels.model, kernels.programs)
         except UnsupportedNodeError:
             return None
-        library = compile_c(source.text)
+        library = compile_c(source.for_cpu())
         if library is None:
             return None
         library.replica_workspace.restype = ctypes.c_int64
         library.replica_workspace.argtypes = [ctypes.c_int]
-        library.replica_sweep.restype = None
+        library.replica_sweep.restype = library.replica_response.restype = None
         return cls(kernels, nodes, values, library, source, threads)
 
     def block_size(self, group: NodeGroup) -> int:
-        """Whole blocks of lanes, a share of one scramble, enough work for one call."""
-        size = group.per_scramble
-        while size > 4096 and size % (2 * LANES) == 0:
-            size //= 2
-        return size
+        return min(group.per_scramble, CHUNK if group.length <= 16 else 1024)
 
     def _block(
         self,
@@ -72,14 +74,15 @@ class CEngine(NumpyEngine):
         here: slice,
         values: Mapping[str, float],
         tolerance: float,
-        search: bool,
+        search: Search,
+        observe: bool,
     ) -> dict[str, Any]:
-        norms = self.norms[self._number(group)]
-        counts = np.zeros(2, dtype=np.int64)
-        gradient = 0.0
+        wanted = AVERAGE | (OBSERVE if observe else 0)
+        minimise = MINIMISE | SEARCH_MODES[search] if self.source.has_proximal else 0
+        columns = self._sweep(group, state, here, values, tolerance, minimise | wanted)
+        gradient, (moved, competing) = 0.0, columns[-2:]
         if self.source.has_proximal:
-            mode = MINIMISE | (SEARCH if search else 0)
-            self._call(group, state, norms, here, values, tolerance, mode, counts)
+            norms = self.norms[self._number(group)]
             slow = here.start + np.flatnonzero(~(norms[here] <= tolerance))
             if slow.size:
                 inputs = self.block_inputs(group, slow, values)
@@ -88,29 +91,58 @@ class CEngine(NumpyEngine):
                 )
                 state[:, slow] = found.displacement
                 norms[slow] = found.gradient
+                columns = self._sweep(group, state, here, values, tolerance, wanted)
             gradient = float(norms[here].max())
-        sums = self._call(group, state, norms, here, values, tolerance, AVERAGE, counts)
-        totals = sums.sum(axis=0)
+        names = self.source.averages
+        if not observe:
+            names = names[: len(names) - self.source.observables]
         return {
-            "sums": dict(zip(self.source.averages, map(float, totals), strict=True)),
-            "gradient": gradient, "moved": int(counts[0]), "competing": int(counts[1]),
+            "sums": dict(zip(names, map(float, columns), strict=False)),
+            "gradient": gradient, "moved": float(moved), "competing": float(competing),
         }
 
-    def _call(
-        self, group: NodeGroup, state: Array, norms: Array, here: slice,
-        values: Mapping[str, float], tolerance: float, mode: int, counts: Any,
+    def _sweep(
+        self, group: NodeGroup, state: Array, here: slice, values: Mapping[str, float],
+        tolerance: float, mode: int,
     ) -> Array:
-        arrays = [group.arrays[n] for n, _ in self.source.fields]
-        fields = (_DOUBLES * len(arrays))(*(_pointer(a) for a in arrays))
-        uniform = np.array([values[n] for n in self.source.uniform] or [0.0])
+        """Sums over the nodes: averages, observables, moved, competing."""
+        number = self._number(group)
         first, last = here.start // LANES, here.stop // LANES
-        sums = np.empty((last - first, len(self.source.averages)))
-        memory = np.empty(self.library.replica_workspace(group.length) // 8)
+        sums = np.zeros((last - first, len(self.source.averages) + 2))
         self.library.replica_sweep(
-            ctypes.c_int64(first), ctypes.c_int64(last), ctypes.c_int64(group.count),
-            ctypes.c_int(group.length), fields, _pointer(uniform), _pointer(state),
-            _pointer(norms), ctypes.c_double(tolerance), ctypes.c_int(GAUSS_NEWTON_STEPS),
-            ctypes.c_double(self.close[self._number(group)]), ctypes.c_int(mode), _pointer(sums),
-            counts.ctypes.data_as(ctypes.POINTER(ctypes.c_int64)), _pointer(memory),
+            *self._where(group, first, last), *self._inputs(number, values), _pointer(state),
+            _pointer(self.norms[number]), _pointer(self.margins[number]),
+            ctypes.c_double(tolerance), ctypes.c_int(STEPS), ctypes.c_double(self.close[number]),
+            ctypes.c_int(mode), _pointer(sums), self._memory(group),
         )
-        return sums
+        total: Array = sums.sum(axis=0)
+        return total
+
+    def squared_responses(
+        self, group: NodeGroup, state: Array, here: slice, values: Mapping[str, float]
+    ) -> Array:
+        if not self.source.has_response:
+            return super().squared_responses(group, state, here, values)
+        size = len(self.kernels.model.sectors)
+        first, last = here.start // LANES, here.stop // LANES
+        sums = np.zeros((last - first, size * size))
+        self.library.replica_response(
+            *self._where(group, first, last), *self._inputs(self._number(group), values),
+            _pointer(state), _pointer(sums), self._memory(group),
+        )
+        total: Array = sums.sum(axis=0).reshape(size, size)
+        return total
+
+    def affordable_responses(self, group: NodeGroup) -> int:
+        return group.count if self.source.has_response else super().affordable_responses(group)
+
+    def _where(self, group: NodeGroup, first: int, last: int) -> tuple[Any, ...]:
+        return (ctypes.c_int64(first), ctypes.c_int64(last), ctypes.c_int64(group.count),
+                ctypes.c_int(group.length))
+
+    def _inputs(self, number: int, values: Mapping[str, float]) -> tuple[Any, ...]:
+        uniform = np.array([values[n] for n in self.source.uniform] or [0.0])
+        return self.fields[number], _pointer(uniform)
+
+    def _memory(self, group: NodeGroup) -> Any:
+        return ctypes.create_string_buffer(self.library.replica_workspace(group.length))

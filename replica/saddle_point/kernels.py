@@ -50,7 +50,7 @@ class Kernels:
         self.conjugates = Compiled.of(programs.conjugates)
         self.overlaps = Compiled.of(programs.overlaps)
         self.free_energy = Compiled.of(programs.free_energy)
-        self.risk_averages = Compiled.of(programs.risk_averages)
+        self.observables = Compiled.of(programs.observables)
         self.risk = Compiled.of(programs.risk)
         self._loss = Compiled.of(programs.loss)
         self._hessian = Compiled.of(programs.hessian)
@@ -61,7 +61,7 @@ class Kernels:
     def node_inputs(self) -> set[str]:
         """Names of everything random that the kernels read."""
         p = self.programs
-        used = [p.cavity, p.averages, p.risk_averages, p.readout, p.proximal, p.label]
+        used = [p.cavity, p.averages, p.observables, p.readout, p.proximal, p.label]
         return {n for program in used if program for n, s in program.inputs if s != "uniform"}
 
     @property

@@ -1,8 +1,9 @@
 """Batched proximal minimisation in NumPy, one block of nodes at a time.
 
 Variables are displacements ``f = (h - omega)/V``. Where the readout is eliminated the objective
-lives on the attention field: Levenberg-damped Gauss-Newton with its rank-one curvature, then
-Newton's method on the nodes that are still moving. Otherwise damped Newton on all fields.
+lives on the attention field: Newton's method where it descends on a positive definite form,
+Levenberg-damped Gauss-Newton with its rank-one curvature elsewhere; the compiled driver takes the
+same steps. Otherwise damped Newton on all fields.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import numpy as np
 from replica.model import Array
 from replica.saddle_point.kernels import Kernels
 
-GAUSS_NEWTON_STEPS = 12
 MAX_STEPS = 80
 NEWTON_LENGTH_LIMIT = 64
 SEARCHED_TOKENS = 6
@@ -52,19 +52,23 @@ def minimise_attention(
     objective, gradient, direction = kernels.proximal({**inputs, name: best}, length)
     norm = _size(gradient, best)
     damping = np.zeros(best.shape[1])
+    newton = np.full(best.shape[1], length <= NEWTON_LENGTH_LIMIT)
     active = np.flatnonzero(norm > tolerance)
     here = take(inputs, active)
-    for step in range(MAX_STEPS):
+    for _ in range(MAX_STEPS):
         if active.size == 0:
             break
         d, g, u = best[:, active], gradient[:, active], direction[:, active]
         lam = damping[active]
-        if step < GAUSS_NEWTON_STEPS or length > NEWTON_LENGTH_LIMIT:
-            scale = V / (1.0 + lam * V)
-            inner = (u * g).sum(axis=0) / (1.0 + scale * (u * u).sum(axis=0))
-            move = -scale * (g - scale * u * inner)
-        else:
-            move = _newton_move(kernels, {**here, name: d}, g, lam, length)
+        scale = V / (1.0 + lam * V)
+        inner = (u * g).sum(axis=0) / (1.0 + scale * (u * u).sum(axis=0))
+        move = -scale * (g - scale * u * inner)
+        took = np.zeros(active.size, dtype=bool)
+        wanted = np.flatnonzero(newton[active])
+        if wanted.size:
+            chosen = take({**here, name: d}, wanted)
+            found, took[wanted] = _newton_move(kernels, chosen, g[:, wanted], length)
+            move[:, wanted] = np.where(took[wanted], found, move[:, wanted])
         trial = d + move / V
         new_objective, new_gradient, new_direction = kernels.proximal(
             {**here, name: trial}, length
@@ -82,9 +86,12 @@ def minimise_attention(
         direction[:, good] = new_direction[:, better]
         norm[good] = new_norm[better]
         damping[active] = np.where(
-            better, np.where(lam < 1e-3 / V, 0.0, 0.2 * lam), np.maximum(5.0 * lam, 1.0 / V)
+            better, np.where(lam < 1e-3 / V, 0.0, 0.2 * lam),
+            np.where(took, lam, np.maximum(5.0 * lam, 1.0 / V)),
         )
-        stuck = ~better & (np.abs(trial - d).max(axis=0) < 1e-15 * (1.0 + np.abs(d).max(axis=0)))
+        # a refused Newton step is followed by Gauss-Newton
+        newton[active] = (better | ~took) & (length <= NEWTON_LENGTH_LIMIT)
+        stuck = ~took & ~better & (np.abs(trial - d).max(axis=0) < 1e-15 * (1.0 + np.abs(d).max(axis=0)))
         keep = (norm[active] > tolerance) & ~stuck
         if not keep.all():
             active = active[keep]
@@ -99,9 +106,12 @@ def _size(gradient: Array, at: Array) -> Array:
 
 
 def _newton_move(
-    kernels: Kernels, inputs: Mapping[str, Any], gradient: Array, damping: Array, length: int
-) -> Array:
-    """Newton step in the attention field: Schur complement of the joint Hessian."""
+    kernels: Kernels, inputs: Mapping[str, Any], gradient: Array, length: int
+) -> tuple[Array, Any]:
+    """Newton step in the attention field, by the Schur complement of the joint Hessian.
+
+    The second value says where it descends and the determinant is positive.
+    """
     model = kernels.model
     k, v = model.sectors[0], model.readout
     V_k, V_v = inputs[k.V.name], inputs[v.V.name]
@@ -110,15 +120,12 @@ def _newton_move(
     blocks = kernels.hessian({**inputs, k.field_name: chi, v.field_name: z}, length)
     eye = np.eye(length)
     kk, kv, vv = blocks[k.name + k.name], blocks[k.name + v.name], blocks[v.name + v.name]
-    kk = kk + eye / V_k + damping[:, None, None] * eye
-    vv = vv + eye / V_v
-    schur = kk - kv @ np.linalg.solve(vv, kv.transpose(0, 2, 1))
-    # a saddle or maximum in some direction: use the absolute curvature there
-    eigenvalues, vectors = np.linalg.eigh(schur)
-    curvature = np.maximum(np.abs(eigenvalues), 1e-3 / V_k)
-    rotated = np.einsum("nij,in->nj", vectors, gradient)
-    move: Array = -np.einsum("nij,nj->in", vectors, rotated / curvature)
-    return move
+    schur = eye + V_k * (kk - V_v * kv @ np.linalg.solve(eye + V_v * vv, kv.transpose(0, 2, 1)))
+    sign, _ = np.linalg.slogdet(schur)
+    good = np.isfinite(schur).all(axis=(1, 2)) & (sign > 0)
+    schur[~good] = eye
+    move: Array = -V_k * np.linalg.solve(schur, gradient.T[:, :, None])[:, :, 0].T
+    return move, good & ((move * gradient).sum(axis=0) < 0)
 
 
 def minimise_fields(

@@ -223,18 +223,18 @@ class SaddlePointProblem:
         def step(point: Array, inner: float) -> Array:
             nonlocal last
             at = self.uniform(point, alpha)
-            last = self.engine.sweep(at, inner)
+            last = self.engine.sweep(at, inner, observe=False)
             return self.overlaps(self.hats(last.pooled(), at), at)
 
         tolerance = self.options.tolerance
         # the displacements belong to other overlaps: choose the global minimum before tracking
-        self.engine.sweep(self.uniform(x, alpha), 1e-4, search=True)
+        self.engine.sweep(self.uniform(x, alpha), 1e-4, search="all")
         found = fixed_point.iterate(step, x, self.feasible, 1e-3, 60, mixing)
         sweeps += found.sweeps + 1
         competing = 0.0
         for search in range(MAX_SEARCHES):
             averages = self.engine.sweep(
-                self.uniform(found.x, alpha), max(1e-2 * tolerance, 1e-11), search=True
+                self.uniform(found.x, alpha), max(1e-2 * tolerance, 1e-11), search="all"
             )
             competing = averages.competing
             found = fixed_point.iterate(

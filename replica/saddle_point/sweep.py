@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,12 @@ from replica.saddle_point.kernels import Kernels
 from replica.saddle_point.nodes import SCRAMBLES, NodeGroup, NodeSet
 
 BLOCK = 2048
+RESPONSE_WORK = 2e10
+"""Operations to spend on dense responses, which cost the cube of the length."""
+
+Search = Literal["none", "near", "all"]
+"""Where other starting points are tried: nowhere, where a rival minimum was close at the last
+search, everywhere."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class NumpyEngine:
         rows = 1 if kernels.eliminated else len(kernels.model.sectors)
         self.close = [self._fluctuation_scale(g) for g in nodes.groups]
         self.state = [np.zeros((rows * g.length, g.count)) for g in nodes.groups]
+        self.margins = [np.full(g.count, np.inf) for g in nodes.groups]
+        self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
 
     def _fluctuation_scale(self, group: NodeGroup) -> float:
         """5% of the prior energy ``E y^2/2``: a rival minimum closer than this competes."""
@@ -64,9 +72,10 @@ class NumpyEngine:
         return 0.05 * float(np.mean(np.square(inputs[LABEL.name]))) / 2
 
     def sweep(
-        self, values: Mapping[str, float], tolerance: float, search: bool = False
+        self, values: Mapping[str, float], tolerance: float, search: Search = "none",
+        observe: bool = True,
     ) -> Averages:
-        """Minimise at every node and average. ``search`` tries every starting point."""
+        """Minimise at every node and average; ``observe`` adds loss, envelope and test error."""
         jobs = [
             (g, state, slice(a, min(a + size, g.count)))
             for g, state in zip(self.nodes.groups, self.state, strict=True)
@@ -75,14 +84,13 @@ class NumpyEngine:
         ]
 
         def run(job: tuple[NodeGroup, Array, slice]) -> dict[str, Any]:
-            return self._block(*job, values, tolerance, search)
+            return self._block(*job, values, tolerance, search, observe)
 
-        if self.threads > 1:
-            with ThreadPoolExecutor(self.threads) as pool:
-                results = list(pool.map(run, jobs))
-        else:
-            results = [run(j) for j in jobs]
-        return self._combine(jobs, results)
+        return self._combine(jobs, self.map(run, jobs))
+
+    def map(self, function: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+        """``function`` of each job, in order, on all threads."""
+        return [*self._pool.map(function, jobs)] if self._pool else [function(j) for j in jobs]
 
     def _number(self, group: NodeGroup) -> int:
         return next(i for i, g in enumerate(self.nodes.groups) if g is group)
@@ -112,7 +120,8 @@ class NumpyEngine:
         here: slice,
         values: Mapping[str, float],
         tolerance: float,
-        search: bool,
+        search: Search,
+        observe: bool,
     ) -> dict[str, Any]:
         k, L = self.kernels, group.length
         inputs = self.block_inputs(group, here, values)
@@ -121,9 +130,11 @@ class NumpyEngine:
         gradient = 0.0
         if k.has_proximal:
             found = proximal.minimise_attention(k, inputs, state[:, here], tolerance, L)
-            if search:
-                close = self.close[self._number(group)]
-                found, moved, competing = self._search(inputs, found, tolerance, L, close)
+            number = self._number(group)
+            margins, close = self.margins[number][here], self.close[number]
+            if search == "all" or (search == "near" and (margins < close).any()):
+                found, moved = self._search(inputs, found, tolerance, L, margins)
+            competing = int(np.count_nonzero(margins < close))
             state[:, here] = found.displacement
             gradient = float(found.gradient.max())
         elif not k.eliminated:
@@ -131,7 +142,9 @@ class NumpyEngine:
             state[:, here] = found.displacement
             gradient = float(found.gradient.max())
         inputs |= self.minimisers(inputs, state[:, here], L)
-        integrands = {**k.averages.named(inputs, L), **k.risk_averages.named(inputs, L)}
+        integrands = k.averages.named(inputs, L)
+        if observe:
+            integrands |= k.observables.named(inputs, L)
         sums = {n: float(np.sum(np.broadcast_to(v, (count,)))) for n, v in integrands.items()}
         return {"sums": sums, "gradient": gradient, "moved": moved, "competing": competing}
 
@@ -164,11 +177,47 @@ class NumpyEngine:
         found[k.model.readout.residual.__name__] = np.broadcast_to(readout, state.shape)
         return found
 
+    def squared_responses(
+        self, group: NodeGroup, state: Array, here: slice, values: Mapping[str, float]
+    ) -> Array:
+        """Sum over nodes of ``sum_lm (df_al/domega_cm)^2`` for each pair of sectors."""
+        size, L = len(self.kernels.model.sectors), group.length
+        total = np.zeros((size, size))
+        chunk = max(1, int(4e6 / (size * L) ** 2))
+        for a in range(here.start, here.stop, chunk):
+            part = slice(a, min(a + chunk, here.stop))
+            response = self.responses(group, state, part, values)
+            total += (response.reshape(-1, size, L, size, L) ** 2).sum(axis=(0, 2, 4))
+        return total
+
+    def affordable_responses(self, group: NodeGroup) -> int:
+        """How many nodes of a group the replicon may use."""
+        size = len(self.kernels.model.sectors) * group.length
+        return max(32, int(RESPONSE_WORK / size**3))
+
+    def responses(
+        self, group: NodeGroup, state: Array, here: slice, values: Mapping[str, float]
+    ) -> Array:
+        """``df/domega = -(1 + A V)^-1 A`` per node, ``(nodes, sectors*length, sectors*length)``."""
+        k, L = self.kernels, group.length
+        inputs = self.block_inputs(group, here, values)
+        inputs |= self.minimisers(inputs, state[:, here], L)
+        fields = {
+            s.field_name: inputs[s.cavity.__name__] + values[s.V.name] * inputs[s.residual.__name__]
+            for s in k.model.sectors
+        }
+        hessian = k.hessian({**inputs, **fields}, L)
+        sectors = k.model.sectors
+        A = np.block([[hessian[a.name + c.name] for c in sectors] for a in sectors])
+        V = np.repeat([values[s.V.name] for s in sectors], L)
+        result: Array = -np.linalg.solve(np.eye(len(V)) + A * V[None, None, :], A)
+        return result
+
     def _search(
         self, inputs: dict[str, Any], found: proximal.Minimum, tolerance: float, length: int,
-        close: float,
-    ) -> tuple[proximal.Minimum, int, int]:
-        """Global minimum over several starts; counts nodes that moved and that compete."""
+        margins: Array,
+    ) -> tuple[proximal.Minimum, int]:
+        """Global minimum over several starts; counts nodes that moved and fills ``margins``."""
         k = self.kernels
         best, objective, gradient = found.displacement, found.objective, found.gradient
         before = best.copy()
@@ -188,5 +237,5 @@ class NumpyEngine:
         if changed.any():
             again = proximal.minimise_attention(k, inputs, best, tolerance, length)
             best, objective, gradient = again.displacement, again.objective, again.gradient
-        competing = int(np.count_nonzero(rival - objective < close))
-        return proximal.Minimum(best, objective, gradient), int(changed.sum()), competing
+        margins[...] = rival - objective
+        return proximal.Minimum(best, objective, gradient), int(changed.sum())

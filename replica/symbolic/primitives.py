@@ -79,3 +79,37 @@ class softplus_score(sp.Function):
 
     def _eval_evalf(self, prec: int) -> Any:
         return self._eval_rewrite_as_exp(self.args[0])._eval_evalf(prec)
+
+
+class erfcx(sp.Function):
+    """``exp(x^2) erfc(x)``."""
+
+    nargs = 1
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        x = self.args[0]
+        return 2 * x * erfcx(x) - 2 / sp.sqrt(sp.pi)
+
+    def _eval_rewrite_as_exp(self, x: Any, **_: Any) -> sp.Expr:
+        return sp.exp(x**2) * sp.erfc(x)
+
+    def _eval_is_positive(self) -> bool | None:
+        return True if self.args[0].is_extended_real else None
+
+    def _eval_evalf(self, prec: int) -> Any:
+        return self._eval_rewrite_as_exp(self.args[0])._eval_evalf(prec)
+
+
+class log_ndtr(sp.Function):
+    """Logarithm of the standard normal distribution function."""
+
+    nargs = 1
+
+    def fdiff(self, argindex: int = 1) -> sp.Expr:
+        return sp.sqrt(2 / sp.pi) / erfcx(-self.args[0] / sp.sqrt(2))
+
+    def _eval_rewrite_as_exp(self, x: Any, **_: Any) -> sp.Expr:
+        return sp.log(sp.erfc(-x / sp.sqrt(2)) / 2)
+
+    def _eval_evalf(self, prec: int) -> Any:
+        return self._eval_rewrite_as_exp(self.args[0])._eval_evalf(prec)

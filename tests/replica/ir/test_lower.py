@@ -25,7 +25,8 @@ def value(expr, **arrays):
 
 @pytest.mark.parametrize(
     "expr",
-    [sp.gamma(x), sp.Max(x, 0), sp.Piecewise((0, x < 0), (x, True)), sp.DiracDelta(x),
+    [sp.gamma(x), sp.diff(sp.Max(x, 0), x, 2), sp.Heaviside(x, 1),
+     sp.Piecewise((0, x < 0), (x, True)), sp.DiracDelta(x),
      sp.Sum(x**l, (l, 0, 3)), x**y, x ** sp.Rational(1, 3), sp.oo * sp.Symbol("z", positive=True),
      sp.Derivative(sp.Function("g")(x), x)],
 )
