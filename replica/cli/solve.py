@@ -25,7 +25,8 @@ from replica.errors import UsageError
               help="Total number of nodes, rounded up to 8 scrambles of 2^m.")
 @click.option("--tolerance", type=float, default=1e-8, show_default=True)
 @click.option("--start", default="informed", show_default=True, help="informed or uninformed.")
-@click.option("--backend", default="auto", show_default=True, help="auto, c or numpy.")
+@click.option("--backend", default="auto", show_default=True,
+              help="auto, c, numpy, cuda or mpmath.")
 @click.option("--plot", default=None, help="Draw the curve into FILE.svg, .pdf or .png.")
 @click.option("--csv", default=None, help="Write the points to a CSV file.")
 @run_options
@@ -57,7 +58,8 @@ def command(as_json: bool, plot: str | None, csv: str | None, **words: Any) -> i
                 solutions.append(solution)
         except KeyboardInterrupt:
             interrupted = True
-    warnings = _warnings(alphas, solutions)
+    warnings = [problem.backend.note] if problem.backend.note else []
+    warnings += _warnings(alphas, solutions)
     inputs = {
         **setting.inputs(), "alpha": list(alphas) if many else alphas[0],
         "nodes": options.nodes, "tolerance": options.tolerance, "start": options.start,

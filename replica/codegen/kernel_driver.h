@@ -12,6 +12,7 @@
 #define OBSERVE 16
 
 #define SEARCHED_TOKENS 6
+#define MERGED C(0.02) /* minima closer than this, relatively, count as one */
 
 #define EACH_TOKEN UNROLL for (int l = 0; l < TOKENS; ++l)
 
@@ -217,7 +218,7 @@ DEVICE void set_up_workspace(struct workspace *w, int length, real **memory) {
 #if RANK > 0
 
 /* Newton's step d - (V^-1 + Hessian)^-1 g / V, the readout eliminated by the same solve. Returns
-   where it is a descent direction of a positive definite form; elsewhere trial is left alone. */
+   where it is a descent direction of a positive definite form; elsewhere trial means nothing. */
 DEVICE mask newton_trial(const struct block *b, const real *d, struct workspace *w, mask wanted) {
     const int length = b->length;
     struct factors *f = &w->factors;
@@ -244,17 +245,46 @@ DEVICE mask newton_trial(const struct block *b, const real *d, struct workspace 
     }
     const mask good = wanted & (f->sign > C(0.0)) & (slope > C(0.0));
     EACH_TOKEN {
-        w->trial[AT(l)] = rp_select(good, d[AT(l)] - w->u2[AT(l)], w->trial[AT(l)]);
+        w->trial[AT(l)] = d[AT(l)] - w->u2[AT(l)];
     }
     return good;
 }
 
 #endif
 
+/* Levenberg-damped step with the rank-one curvature u u^T, except where `took` says that a trial
+   is there already. */
+DEVICE void gauss_newton_trial(const real *d, scalar V, real damping, struct workspace *w,
+                               mask took, int length) {
+    real slope = rp_splat(C(0.0)), square = rp_splat(C(0.0));
+    (void)length;
+    EACH_TOKEN {
+        slope = slope + w->u[AT(l)] * w->g[AT(l)];
+        square = square + w->u[AT(l)] * w->u[AT(l)];
+    }
+    const real scale = C(1.0) / (C(1.0) + damping * V);
+    const real inner = scale * V * slope / (C(1.0) + scale * V * square);
+    EACH_TOKEN {
+        const real trial = d[AT(l)] - scale * (w->g[AT(l)] - w->u[AT(l)] * inner);
+        w->trial[AT(l)] = rp_select(took, w->trial[AT(l)], trial);
+    }
+}
+
+/* Largest difference of two displacements, relative to the size of the first. */
+DEVICE real distance(const real *a, const real *b, int length) {
+    real gap = rp_splat(C(0.0)), extent = rp_splat(C(0.0));
+    (void)length;
+    EACH_TOKEN {
+        gap = rp_max(gap, rp_fabs(a[AT(l)] - b[AT(l)]));
+        extent = rp_max(extent, rp_fabs(a[AT(l)]));
+    }
+    return gap / (C(1.0) + extent);
+}
+
 /* Local minimum from d: Newton's method where it descends, Levenberg-damped Gauss-Newton steps with
-   their rank-one curvature elsewhere. */
+   their rank-one curvature elsewhere. Given a known minimum, lanes that come near it stop. */
 ROUTINE void local_minimum(const struct block *b, real *d, real *objective, real *norm,
-                           scalar tolerance, int steps, struct workspace *w) {
+                           scalar tolerance, int steps, struct workspace *w, const real *known) {
     const int length = b->length;
     const scalar V = V_ATTENTION(b);
     real damping = rp_splat(C(0.0));
@@ -263,23 +293,15 @@ ROUTINE void local_minimum(const struct block *b, real *d, real *objective, real
     *objective = proximal_at(b, d, w->g, w->u);
     *norm = gradient_size(w->g, d, length);
     for (int step = 0; step < steps; ++step) {
-        const mask moving = *norm > tolerance;
+        mask moving = *norm > tolerance;
+        if (known) moving = moving & (distance(known, d, length) > MERGED);
         if (!rp_any(moving)) return;
-        real slope = rp_splat(C(0.0)), square = rp_splat(C(0.0));
-        EACH_TOKEN {
-            slope = slope + w->u[AT(l)] * w->g[AT(l)];
-            square = square + w->u[AT(l)] * w->u[AT(l)];
-        }
-        const real scale = C(1.0) / (C(1.0) + damping * V);
-        const real inner = scale * V * slope / (C(1.0) + scale * V * square);
-        EACH_TOKEN {
-            w->trial[AT(l)] = d[AT(l)] - scale * (w->g[AT(l)] - w->u[AT(l)] * inner);
-        }
         mask took = rp_mask(0);
 #if RANK > 0
-        const mask wanted = moving & newton & (*norm < NEWTON_BELOW);
-        if (rp_any(wanted)) took = newton_trial(b, d, w, wanted);
+        took = moving & newton;
+        if (rp_any(took)) took = newton_trial(b, d, w, took);
 #endif
+        if (rp_any(moving & rp_not(took))) gauss_newton_trial(d, V, damping, w, took, length);
         const real objective2 = proximal_at(b, w->trial, w->g2, w->u2);
         const real norm2 = gradient_size(w->g2, w->trial, length);
         const real slack = SLACK * (C(1.0) + rp_fabs(*objective));
@@ -299,17 +321,6 @@ ROUTINE void local_minimum(const struct block *b, real *d, real *objective, real
     }
 }
 
-/* Whether two displacements differ as arguments. */
-DEVICE mask distinct(const real *a, const real *b, int length) {
-    real gap = rp_splat(C(0.0)), extent = rp_splat(C(0.0));
-    (void)length;
-    EACH_TOKEN {
-        gap = rp_max(gap, rp_fabs(a[AT(l)] - b[AT(l)]));
-        extent = rp_max(extent, rp_fabs(a[AT(l)]));
-    }
-    return gap > C(1e-3) * (C(1.0) + extent);
-}
-
 /* The token after (size, number) in the order of decreasing readout cavity field. */
 DEVICE void next_token(const real *readout, int length, real *size, real *number) {
     real best = rp_splat(C(-1.0)), found = rp_splat(C(-1.0));
@@ -326,40 +337,44 @@ DEVICE void next_token(const real *readout, int length, real *size, real *number
     *number = found;
 }
 
-/* Global minimum over several starts: no displacement, and each searched token raised and lowered.
-   moved: where a lower minimum was found; margin: how far the nearest rival lies above it. */
+/* Global minimum over several starts: no displacement, and each searched token raised and lowered by
+   2 and by 3, but never out of the ball V|d|^2/2 <= objective + close beyond which no minimum can
+   lie that matters. moved: where a lower minimum was found; margin: how far the nearest rival lies
+   above it. */
 ROUTINE void global_minimum(const struct block *b, real *d, real *objective, real *norm,
-                            scalar tolerance, int steps, struct workspace *w, real *moved,
-                            real *margin) {
+                            scalar tolerance, int steps, scalar close, struct workspace *w,
+                            real *moved, real *margin) {
     const int length = b->length;
-    const scalar V = V_ATTENTION(b), coarse = tolerance > C(1e-6) ? tolerance : C(1e-6);
+    const scalar V = V_ATTENTION(b), coarse = tolerance > C(1e-5) ? tolerance : C(1e-5);
     real rival = rp_splat(INFINITE), size = rp_splat(INFINITE), token = rp_splat(C(-1.0));
     EACH_TOKEN { w->before[AT(l)] = d[AT(l)]; }
     const int tokens = TOKENS < SEARCHED_TOKENS ? TOKENS : SEARCHED_TOKENS;
     for (int start = 0; start < 1 + 4 * tokens; ++start) {
-        scalar shift = C(0.0);
-        if (start > 0) {
-            const int k = (start - 1) % 4;
-            if (k == 0) next_token(READOUT_CAVITY(b), length, &size, &token);
-            shift = (k < 2 ? C(2.0) : C(3.0)) * (k % 2 == 0 ? C(1.0) : C(-1.0)) / V;
-        }
+        const int k = (start + 3) % 4;
+        const scalar far = k < 2 ? C(2.0) : C(3.0), sign = k % 2 == 0 ? C(1.0) : C(-1.0);
+        const real radius = rp_sqrt(C(2.0) * V * (*objective + close));
+        const real shift = sign * rp_min(rp_splat(far), radius) / V;
+        const mask tried = start == 0 || k < 2 ? rp_mask(1) : radius > C(2.0);
+        if (start > 0 && k == 0) next_token(READOUT_CAVITY(b), length, &size, &token);
+        if (!rp_any(tried)) continue;
         EACH_TOKEN {
             const mask here = token == rp_splat((scalar)l);
-            w->other[AT(l)] = rp_select(here, rp_splat(shift), rp_splat(C(0.0)));
+            const real from = rp_select(here, shift, rp_splat(C(0.0)));
+            w->other[AT(l)] = rp_select(tried, from, d[AT(l)]);
         }
         real objective2, norm2;
-        local_minimum(b, w->other, &objective2, &norm2, coarse, 2 * steps, w);
-        const mask differs = distinct(d, w->other, length);
+        local_minimum(b, w->other, &objective2, &norm2, coarse, 2 * steps, w, d);
+        const mask differs = distance(d, w->other, length) > MERGED;
         const mask lower = differs &
                            (objective2 < *objective - C(1e-9) * (C(1.0) + rp_fabs(*objective)));
-        const mask close = differs & rp_not(lower) & (norm2 < C(1e-4)) & (objective2 < rival);
-        rival = rp_select(lower, *objective, rp_select(close, objective2, rival));
+        const mask near = differs & rp_not(lower) & (norm2 < C(1e-4)) & (objective2 < rival);
+        rival = rp_select(lower, *objective, rp_select(near, objective2, rival));
         *objective = rp_select(lower, objective2, *objective);
         *norm = rp_select(lower, norm2, *norm);
         EACH_TOKEN { d[AT(l)] = rp_select(lower, w->other[AT(l)], d[AT(l)]); }
     }
-    const mask changed = distinct(w->before, d, length);
-    if (rp_any(changed)) local_minimum(b, d, objective, norm, tolerance, steps, w);
+    const mask changed = distance(w->before, d, length) > MERGED;
+    if (rp_any(changed)) local_minimum(b, d, objective, norm, tolerance, steps, w, 0);
     *moved = rp_select(changed, rp_splat(C(1.0)), rp_splat(C(0.0)));
     *margin = rival - *objective;
 }
@@ -387,10 +402,10 @@ DEVICE void process(index_t at, index_t nodes, int length, const scalar *const *
     EACH_TOKEN { d[AT(l)] = rp_load(state + l * nodes + at); }
     if (mode & MINIMISE) {
         real objective, norm;
-        local_minimum(&b, d, &objective, &norm, tolerance, steps, &w);
+        local_minimum(&b, d, &objective, &norm, tolerance, steps, &w, 0);
         margin = rp_load(margins + at);
         if ((mode & SEARCH_ALL) || ((mode & SEARCH) && rp_any(margin < close)))
-            global_minimum(&b, d, &objective, &norm, tolerance, steps, &w, &moved, &margin);
+            global_minimum(&b, d, &objective, &norm, tolerance, steps, close, &w, &moved, &margin);
         EACH_TOKEN { rp_store(state + l * nodes + at, d[AT(l)]); }
         rp_store(norms + at, norm);
         rp_store(margins + at, margin);

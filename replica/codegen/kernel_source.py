@@ -16,8 +16,6 @@ from replica.errors import UnsupportedNodeError
 from replica.model import LABEL, Model
 
 LANES = 8
-NEWTON_BELOW = 1e300
-"""Newton's method is tried where the relative gradient is below this."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def kernel_source(model: Model, programs: Programs) -> KernelSource:
     arrays = len(tokens) + scratch + factors + (7 if proximal else 0)
     responses = ", ".join(f"(b)->{mangle(s.V.name)}" for s in model.sectors)
     parts = [
-        *(_commented(f) for f in functions.values()),
+        *(f.source for f in functions.values()),
         _struct(tokens, nodes, uniform),
         _set_up(tokens, uniform, scratch),
         _load(fields),
@@ -137,7 +135,6 @@ def kernel_source(model: Model, programs: Programs) -> KernelSource:
         f"#define SECTORS {size}",
         f"#define AVERAGES {len(averages) + len(observables)}",
         f"#define TOKEN_ARRAYS {arrays}",
-        f"#define NEWTON_BELOW C({NEWTON_BELOW if NEWTON_BELOW < 1e30 else 1e30})",
         f"#define RESPONSES(b) {{{responses}}}",
         f"#define V_ATTENTION(b) ((b)->{mangle(attention.V.name)})",
         f"#define ATTENTION_RESIDUAL(b) ((b)->{mangle(attention.residual.__name__)})",
@@ -160,10 +157,6 @@ def kernel_source(model: Model, programs: Programs) -> KernelSource:
         "\n".join(parts), fields, uniform, tuple(averages + observables), len(observables),
         proximal, rank > 0, arrays,
     )
-
-
-def _commented(f: CFunction) -> str:
-    return f.source
 
 
 def _struct(tokens: list[str], nodes: list[str], uniform: tuple[str, ...]) -> str:

@@ -29,7 +29,8 @@ def split_pairs(expr: Any, j: sp.Symbol, i: sp.Symbol) -> tuple[Any, dict[Any, A
                 return None
             diagonal += rest
             continue
-        left, right = [], []
+        left: list[Any] = []
+        right: list[Any] = []
         for factor in sp.Mul.make_args(term):
             free = factor.free_symbols
             if j in free and i in free:

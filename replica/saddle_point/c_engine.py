@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from replica.codegen.c_compiler import compile_c
-from replica.codegen.kernel_source import LANES, KernelSource, kernel_source
-from replica.errors import UnsupportedNodeError
+from replica.codegen.kernel_source import LANES, KernelSource
 from replica.model import Array
 from replica.saddle_point import proximal
 from replica.saddle_point.kernels import Kernels
@@ -52,20 +50,14 @@ class CEngine(NumpyEngine):
         cls, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float], threads: int | None
     ) -> CEngine | None:
         """The engine, or ``None`` if the model or the machine does not allow it."""
-        try:
-            source = kernel_source(kernels.model, kernels.programs)
-        except UnsupportedNodeError:
+        if kernels.compiled is None:
             return None
-        library = compile_c(source.for_cpu())
-        if library is None:
-            return None
-        library.replica_workspace.restype = ctypes.c_int64
-        library.replica_workspace.argtypes = [ctypes.c_int]
-        library.replica_sweep.restype = library.replica_response.restype = None
+        source, library = kernels.compiled
         return cls(kernels, nodes, values, library, source, threads)
 
     def block_size(self, group: NodeGroup) -> int:
-        return min(group.per_scramble, CHUNK if group.length <= 16 else 1024)
+        chunk = CHUNK if group.length <= 16 else 1024
+        return min(chunk, group.count)  # powers of two
 
     def _block(
         self,
@@ -80,7 +72,7 @@ class CEngine(NumpyEngine):
         wanted = AVERAGE | (OBSERVE if observe else 0)
         minimise = MINIMISE | SEARCH_MODES[search] if self.source.has_proximal else 0
         columns = self._sweep(group, state, here, values, tolerance, minimise | wanted)
-        gradient, (moved, competing) = 0.0, columns[-2:]
+        gradient, (moved, competing) = 0.0, columns[:, -2:].sum(axis=0)
         if self.source.has_proximal:
             norms = self.norms[self._number(group)]
             slow = here.start + np.flatnonzero(~(norms[here] <= tolerance))
@@ -97,7 +89,7 @@ class CEngine(NumpyEngine):
         if not observe:
             names = names[: len(names) - self.source.observables]
         return {
-            "sums": dict(zip(names, map(float, columns), strict=False)),
+            "sums": dict(zip(names, columns.T, strict=False)),
             "gradient": gradient, "moved": float(moved), "competing": float(competing),
         }
 
@@ -105,7 +97,7 @@ class CEngine(NumpyEngine):
         self, group: NodeGroup, state: Array, here: slice, values: Mapping[str, float],
         tolerance: float, mode: int,
     ) -> Array:
-        """Sums over the nodes: averages, observables, moved, competing."""
+        """Sums over the nodes of each scramble: averages, observables, moved, competing."""
         number = self._number(group)
         first, last = here.start // LANES, here.stop // LANES
         sums = np.zeros((last - first, len(self.source.averages) + 2))
@@ -115,7 +107,8 @@ class CEngine(NumpyEngine):
             ctypes.c_double(tolerance), ctypes.c_int(STEPS), ctypes.c_double(self.close[number]),
             ctypes.c_int(mode), _pointer(sums), self._memory(group),
         )
-        total: Array = sums.sum(axis=0)
+        scrambles = max(1, (here.stop - here.start) // group.per_scramble)
+        total: Array = sums.reshape(scrambles, -1, sums.shape[1]).sum(axis=1)
         return total
 
     def squared_responses(

@@ -40,6 +40,8 @@ def iterate(
     tolerance: float,
     max_sweeps: int,
     mixing: float = 1.0,
+    precondition: Array | None = None,
+    confirm: bool = True,
 ) -> Iteration:
     """Find ``x = F(x)`` by Anderson acceleration.
 
@@ -52,6 +54,11 @@ def iterate(
     mixing
         Below 1 the accelerated map is ``x + mixing (F(x) - x)``, for maps that throw the plain
         iteration far away. The residual is that of ``F`` all the same.
+    precondition
+        An approximate ``(1 - F')^-1``; with it the map is a Newton step, and the first steps are
+        taken with accurate averages.
+    confirm
+        Repeat the last evaluation with the finest inner tolerance before calling it converged.
     """
     x = start.copy()
     points: list[Array] = []
@@ -59,8 +66,10 @@ def iterate(
     residuals: list[float] = []
     best = np.inf
     damping = 1.0
+    finest = max(1e-2 * tolerance, 1e-11)
     inner = 1e-4
     sweeps = 0
+    slope = np.eye(len(x)) * mixing if precondition is None else precondition
     while sweeps < max_sweeps:
         fx = step(x, inner)
         sweeps += 1
@@ -73,25 +82,27 @@ def iterate(
         residual = relative_residual(x, fx)
         residuals.append(residual)
         if residual <= tolerance:
-            if inner <= max(1e-2 * tolerance, 1e-11) * 1.0001:
+            if inner <= finest * 1.0001 or not confirm:
                 return Iteration(x, residual, True, sweeps, "")
-            inner = max(1e-2 * tolerance, 1e-11)  # confirm with accurate minimisers
+            inner = finest  # confirm with accurate minimisers
             continue
-        inner = float(np.clip(1e-2 * residual, max(1e-2 * tolerance, 1e-11), 1e-4))
+        expected = residual if precondition is None else 1e-2 * residual
+        inner = float(np.clip(1e-2 * expected, finest, 1e-4))
         if residual > 4.0 * best:  # the acceleration went astray: forget its history
             points, images = [], []
             damping = max(0.5 * damping, 0.1)
         best = min(best, residual)
         points.append(x)
-        images.append(x + mixing * (fx - x))
+        images.append(x + slope @ (fx - x))
         points, images = points[-DEPTH:], images[-DEPTH:]
-        x = _propose(points, images, feasible, damping)
+        x = _propose(points, images, feasible, damping, 0.7 if precondition is None else 1.0)
     return Iteration(x, residuals[-1] if residuals else float("inf"), False, sweeps,
                      _diagnose(residuals))
 
 
 def _propose(
-    points: list[Array], images: list[Array], feasible: Callable[[Array], bool], damping: float
+    points: list[Array], images: list[Array], feasible: Callable[[Array], bool], damping: float,
+    first: float,
 ) -> Array:
     scale = np.maximum(0.1, np.abs(images[-1]))
     if len(points) > 1:
@@ -104,7 +115,7 @@ def _propose(
         far = float(np.max(np.abs(proposal - images[-1]) / scale)) > FARTHEST
         if feasible(proposal) and not far:
             return np.asarray(proposal)
-    share = damping if len(points) > 1 else 0.7
+    share = damping if len(points) > 1 else first
     for _ in range(40):
         proposal = share * images[-1] + (1.0 - share) * points[-1]
         if feasible(proposal):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from replica.codegen.c_compiler import compile_c
+from replica.codegen.kernel_source import KernelSource, kernel_source
 from replica.codegen.numpy_printer import compile_numpy
 from replica.codegen.programs import Programs
+from replica.errors import UnsupportedNodeError
 from replica.ir.program import Program
 from replica.model import Model
 
@@ -71,6 +76,26 @@ class Kernels:
     @property
     def eliminated(self) -> bool:
         return self._readout is not None
+
+    @cached_property
+    def compiled(self) -> tuple[KernelSource, Any] | None:
+        """The kernel source and its library; ``None`` if model or machine do not allow it."""
+        source = self.source
+        library = None if source is None else compile_c(source.for_cpu())
+        if source is None or library is None:
+            return None
+        library.replica_workspace.restype = ctypes.c_int64
+        library.replica_workspace.argtypes = [ctypes.c_int]
+        library.replica_sweep.restype = library.replica_response.restype = None
+        return source, library
+
+    @cached_property
+    def source(self) -> KernelSource | None:
+        """The kernel source; ``None`` where the readout is not eliminated."""
+        try:
+            return kernel_source(self.model, self.programs)
+        except UnsupportedNodeError:
+            return None
 
     def proximal(self, inputs: Mapping[str, Any], length: int) -> tuple[Any, Any, Any]:
         assert self._proximal is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from replica.normals import standard_normal
 
 SCRAMBLES = 8
 MAX_SOBOL_DIMENSION = 21201
+SMALL = 2**16
+"""Fewer numbers than this are drawn faster without threads."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ def make_nodes(
     values: Mapping[str, float],
     needed: Collection[str],
     label: Callable[[Mapping[str, Any], int], tuple[Any, ...]] | None,
+    threads: int = 1,
 ) -> NodeSet:
     """Draw the nodes.
 
@@ -78,7 +82,9 @@ def make_nodes(
     for length, probability in sorted(lengths.items()):
         share = max(1, math.ceil(count * probability / SCRAMBLES))
         power = max(4, math.ceil(math.log2(share)))
-        groups.append(_group(model, length, probability, power, seed, values, needed, label))
+        groups.append(
+            _group(model, length, probability, power, seed, values, needed, label, threads)
+        )
     return NodeSet(tuple(groups), seed)
 
 
@@ -91,6 +97,7 @@ def _group(
     values: Mapping[str, float],
     needed: Collection[str],
     label: Callable[[Mapping[str, Any], int], tuple[Any, ...]] | None,
+    threads: int,
 ) -> NodeGroup:
     taught = [s for s in model.sectors if s.teacher.__name__ in needed]
     noisy = [s for s in model.sectors if s.noise.__name__ in needed]
@@ -107,18 +114,26 @@ def _group(
     }
     if NOISE.name in needed:
         arrays[NOISE.name] = np.empty(total)
-    for scramble in range(SCRAMBLES):
+
+    def draw(scramble: int) -> None:
         here = slice(scramble * per_scramble, (scramble + 1) * per_scramble)
         u = sobol_points(max(1, dimension), power, (seed, length, scramble))
         if taught:
             fields = model.law.teacher_fields(u[:law], length, values, names)
             for s in taught:
                 arrays[s.teacher.__name__][:, here] = fields[s.name]
-        normal = standard_normal(u[law:])
         for k, s in enumerate(noisy):
-            arrays[s.noise.__name__][:, here] = normal[k * length : (k + 1) * length]
+            rows = slice(law + k * length, law + (k + 1) * length)
+            standard_normal(u[rows], arrays[s.noise.__name__][:, here])
         if NOISE.name in needed:
-            arrays[NOISE.name][here] = normal[-1]
+            standard_normal(u[-1], arrays[NOISE.name][here])
+
+    if threads > 1 and total * dimension > SMALL:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(draw, range(SCRAMBLES)))
+    else:
+        for scramble in range(SCRAMBLES):
+            draw(scramble)
     if label is not None:
         found = label({**values, **arrays}, length)[0]
         arrays[LABEL.name] = np.broadcast_to(found, (total,)).copy()
@@ -132,5 +147,6 @@ def sobol_points(dimension: int, power: int, key: tuple[int, ...]) -> Array:
     rng = np.random.default_rng(np.random.SeedSequence(key))
     points = qmc.Sobol(dimension, scramble=True, rng=rng).random_base2(power)
     tiny = 2.0**-54
-    inside: Array = np.clip(np.ascontiguousarray(points.T), tiny, 1.0 - 2.0**-53)
+    inside: Array = np.ascontiguousarray(points.T)
+    np.clip(inside, tiny, 1.0 - 2.0**-53, out=inside)
     return inside

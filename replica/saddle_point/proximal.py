@@ -91,7 +91,8 @@ def minimise_attention(
         )
         # a refused Newton step is followed by Gauss-Newton
         newton[active] = (better | ~took) & (length <= NEWTON_LENGTH_LIMIT)
-        stuck = ~took & ~better & (np.abs(trial - d).max(axis=0) < 1e-15 * (1.0 + np.abs(d).max(axis=0)))
+        tiny = np.abs(trial - d).max(axis=0) < 1e-15 * (1.0 + np.abs(d).max(axis=0))
+        stuck = ~took & ~better & tiny
         keep = (norm[active] > tolerance) & ~stuck
         if not keep.all():
             active = active[keep]
@@ -112,6 +113,17 @@ def _newton_move(
 
     The second value says where it descends and the determinant is positive.
     """
+    V_k = inputs[kernels.model.sectors[0].V.name]
+    schur = reduced_hessian(kernels, inputs, length)
+    sign, _ = np.linalg.slogdet(schur)
+    good = np.isfinite(schur).all(axis=(1, 2)) & (sign > 0)
+    schur[~good] = np.eye(length)
+    move: Array = -V_k * np.linalg.solve(schur, gradient.T[:, :, None])[:, :, 0].T
+    return move, good & ((move * gradient).sum(axis=0) < 0)
+
+
+def reduced_hessian(kernels: Kernels, inputs: Mapping[str, Any], length: int) -> Array:
+    """Derivative of the gradient by the attention displacements, ``(nodes, length, length)``."""
     model = kernels.model
     k, v = model.sectors[0], model.readout
     V_k, V_v = inputs[k.V.name], inputs[v.V.name]
@@ -120,12 +132,27 @@ def _newton_move(
     blocks = kernels.hessian({**inputs, k.field_name: chi, v.field_name: z}, length)
     eye = np.eye(length)
     kk, kv, vv = blocks[k.name + k.name], blocks[k.name + v.name], blocks[v.name + v.name]
-    schur = eye + V_k * (kk - V_v * kv @ np.linalg.solve(eye + V_v * vv, kv.transpose(0, 2, 1)))
-    sign, _ = np.linalg.slogdet(schur)
-    good = np.isfinite(schur).all(axis=(1, 2)) & (sign > 0)
-    schur[~good] = eye
-    move: Array = -V_k * np.linalg.solve(schur, gradient.T[:, :, None])[:, :, 0].T
-    return move, good & ((move * gradient).sum(axis=0) < 0)
+    schur: Array = eye + V_k * (
+        kk - V_v * kv @ np.linalg.solve(eye + V_v * vv, kv.transpose(0, 2, 1))
+    )
+    return schur
+
+
+def joint_hessian(
+    kernels: Kernels, inputs: Mapping[str, Any], state: Array, length: int
+) -> Array:
+    """Derivative of the gradient by the displacements of all sectors, ``(nodes, n, n)``."""
+    sectors = kernels.model.sectors
+    V = np.repeat([float(inputs[s.V.name]) for s in sectors], length)
+    fields = {
+        s.field_name: inputs[s.cavity.__name__] + V[i * length] * state[
+            i * length : (i + 1) * length
+        ] for i, s in enumerate(sectors)
+    }
+    blocks = kernels.hessian({**inputs, **fields}, length)
+    full = np.block([[blocks[a.name + b.name] for b in sectors] for a in sectors])
+    found: Array = np.eye(len(V)) + full * V[None, None, :]
+    return found
 
 
 def minimise_fields(

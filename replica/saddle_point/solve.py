@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
@@ -13,13 +14,15 @@ from replica.codegen.programs import build_programs
 from replica.derivation.chain import SaddlePointEquations
 from replica.errors import UsageError
 from replica.model import RATIO, Array
-from replica.saddle_point import fixed_point
+from replica.saddle_point import backends, fixed_point
+from replica.saddle_point.backends import BACKENDS
 from replica.saddle_point.kernels import Kernels
-from replica.saddle_point.nodes import SCRAMBLES, NodeSet, make_nodes
+from replica.saddle_point.nodes import NodeSet, make_nodes
 from replica.saddle_point.prepare import check_values, noisy_forms, signal_strength
+from replica.saddle_point.response import Response, response, standard_errors
 from replica.saddle_point.solution import Solution
 from replica.saddle_point.stability import replicon
-from replica.saddle_point.sweep import Averages, NumpyEngine
+from replica.saddle_point.sweep import Averages, NumpyEngine, Search
 
 MAX_SWEEPS = 300
 MAX_SEARCHES = 6
@@ -29,7 +32,12 @@ CAUTIOUS = 0.3
 """Share of the new point in a step, where full steps failed."""
 WORST_GRADIENT = 1e-4
 """A proximal gradient above this, relative to the displacement, is no minimum."""
-RESPONSE_STEP = 1e-5
+FAR = 0.05
+"""A relative move of the overlaps after which every node is searched again."""
+COARSE_NODES = 2**11
+COARSE_SHARE = 32
+COARSE_TOLERANCE = 1e-5
+GUIDED_SWEEPS = 30
 
 
 @dataclass(frozen=True)
@@ -53,33 +61,33 @@ class SolverOptions:
             raise UsageError("start", self.start, "informed, uninformed")
         if self.estimator not in ("stein", "reparametrised"):
             raise UsageError("estimator", self.estimator, "stein, reparametrised")
-        if self.backend not in ("auto", "c", "numpy"):
-            raise UsageError("backend", self.backend, "auto, c, numpy")
+        if self.backend not in BACKENDS:
+            raise UsageError("backend", self.backend, ", ".join(BACKENDS))
 
 
-def _engine(
-    kernels: Kernels, nodes: NodeSet, values: Mapping[str, float], options: SolverOptions
-) -> NumpyEngine:
-    """The compiled engine where it can be had, unless NumPy is asked for."""
-    if options.backend != "numpy":
-        from replica.saddle_point.c_engine import CEngine
+@dataclass(frozen=True)
+class _Guide:
+    """A nearby solution and the linear response there."""
 
-        compiled = CEngine.build(kernels, nodes, values, options.threads)
-        if compiled is not None:
-            return compiled
-        if options.backend == "c":
-            raise UsageError(
-                "backend", "c", "numpy: no C compiler works here, or the readout of this model "
-                "is not eliminated"
-            )
-    return NumpyEngine(kernels, nodes, values, options.threads)
+    x: Array
+    response: Response
+
+
+@dataclass(frozen=True)
+class _End:
+    """Where an iteration ended, and the averages there."""
+
+    iteration: fixed_point.Iteration
+    averages: Averages
+    sweeps: int
 
 
 class SaddlePointProblem:
     """A model at fixed parameters and nodes: the map whose fixed point is the saddle.
 
     ``values`` gives every parameter of the model but ``alpha`` (``nu``, ``Delta``, ridge
-    strengths ``r_k``...), by the names of their symbols.
+    strengths ``r_k``...), by the names of their symbols. Nodes are drawn when first needed;
+    ``kernels`` shares compiled code between problems of one model.
     """
 
     def __init__(
@@ -88,28 +96,44 @@ class SaddlePointProblem:
         values: Mapping[str, float],
         lengths: Mapping[int, float],
         options: SolverOptions,
+        kernels: Kernels | None = None,
     ) -> None:
         self.equations = equations
         self.model = equations.model
         self.options = options
         self.values = {**self.model.constants, **values}
         check_values(self.model, self.values, lengths)
-        stein = options.estimator == "stein"
-        programs = build_programs(
-            equations, stein=stein,
-            without=noisy_forms(self.model, self.values, lengths) if stein else (),
-        )
-        self.kernels = Kernels(self.model, programs)
-        self.nodes: NodeSet = make_nodes(
-            self.model, lengths, options.nodes, options.seed, self.values,
-            self.kernels.node_inputs, self.kernels.label,
-        )
-        self.engine = _engine(self.kernels, self.nodes, self.values, options)
+        self.lengths = dict(lengths)
+        if kernels is None:
+            stein = options.estimator == "stein"
+            kernels = Kernels(self.model, build_programs(
+                equations, stein=stein,
+                without=noisy_forms(self.model, self.values, lengths) if stein else (),
+            ))
+        self.kernels = kernels
+        self.backend = backends.choose(kernels, options.backend, options.nodes)
         self.sectors = self.model.sectors
         self.rho = np.array([s.variance(self.values) for s in self.sectors])
         self.strength = signal_strength(self.model, self.values, lengths)
         self.names = [x.name for s in self.sectors for x in (s.m, s.q, s.V)]
         self.hat_names = [x.name for s in self.sectors for x in (s.m_hat, s.q_hat, s.V_hat)]
+
+    @cached_property
+    def nodes(self) -> NodeSet:
+        return make_nodes(
+            self.model, self.lengths, self.options.nodes, self.options.seed, self.values,
+            self.kernels.node_inputs, self.kernels.label, self.threads,
+        )
+
+    @property
+    def threads(self) -> int:
+        return self.options.threads or os.cpu_count() or 1
+
+    @cached_property
+    def engine(self) -> NumpyEngine:
+        return backends.build(
+            self.backend, self.kernels, self.nodes, self.values, self.options.threads
+        )
 
     # -- the map ---------------------------------------------------------------------------------
 
@@ -213,56 +237,100 @@ class SaddlePointProblem:
                 return True
         return False
 
-    def _solve_from(self, alpha: float, start: Array | None, mixing: float = 1.0) -> Solution:
-        clock = time.perf_counter()
-        x = self.start_point(alpha) if start is None else start
-        sweeps = 0
-        messages: list[str] = []
+    @cached_property
+    def coarse(self) -> SaddlePointProblem | None:
+        """The same problem on few nodes, whose solution and response guide the first steps."""
+        count = max(COARSE_NODES, self.options.nodes // COARSE_SHARE)
+        if count * 4 > self.options.nodes or self.backend.name == "mpmath":
+            return None
+        options = replace(
+            self.options, nodes=count, tolerance=max(self.options.tolerance, COARSE_TOLERANCE)
+        )
+        return SaddlePointProblem(
+            self.equations, self.values, self.lengths, options, self.kernels
+        )
+
+    def _guide(self, alpha: float, x: Array) -> _Guide | None:
+        """Solution and response of the coarse problem, where it has a sound one."""
+        if self.coarse is None:
+            return None
+        end = self.coarse._settle(alpha, x)
+        point = end.iteration.x
+        if not end.iteration.converged or self.collapsed(point, alpha):
+            return None
+        if any(point[3 * i] < 0 for i in range(len(self.sectors))):
+            return None
+        found = response(self.coarse, point, alpha, self.coarse.inner)
+        return _Guide(point, found) if np.all(np.isfinite(found.inverse)) else None
+
+    @property
+    def inner(self) -> float:
+        """Tolerance of the proximal minimisation that goes with the option's tolerance."""
+        return max(1e-2 * self.options.tolerance, 1e-11)
+
+    def _settle(
+        self, alpha: float, x: Array, mixing: float = 1.0, guide: _Guide | None = None
+    ) -> _End:
+        """Iterate and search for lower proximal minima until neither moves."""
         last: Averages | None = None
+        searched: Array | None = None
+        sweeps = 0
 
         def step(point: Array, inner: float) -> Array:
-            nonlocal last
+            nonlocal last, searched
             at = self.uniform(point, alpha)
-            last = self.engine.sweep(at, inner, observe=False)
+            # the stored displacements belong to other overlaps: choose the global minimum first
+            search: Search = "none" if searched is not None else "all"
+            searched = point if searched is None else searched
+            last = self.engine.sweep(at, inner, search, observe=False)
             return self.overlaps(self.hats(last.pooled(), at), at)
 
         tolerance = self.options.tolerance
-        # the displacements belong to other overlaps: choose the global minimum before tracking
-        self.engine.sweep(self.uniform(x, alpha), 1e-4, search="all")
-        found = fixed_point.iterate(step, x, self.feasible, 1e-3, 60, mixing)
-        sweeps += found.sweeps + 1
-        competing = 0.0
-        for search in range(MAX_SEARCHES):
-            averages = self.engine.sweep(
-                self.uniform(found.x, alpha), max(1e-2 * tolerance, 1e-11), search="all"
-            )
-            competing = averages.competing
+        if guide is not None:
             found = fixed_point.iterate(
-                step, found.x, self.feasible, tolerance, MAX_SWEEPS, mixing
+                step, guide.x, self.feasible, tolerance, GUIDED_SWEEPS,
+                precondition=guide.response.inverse, confirm=False,
             )
-            sweeps += found.sweeps + 1
-            if averages.moved == 0.0 and found.converged:
+        else:
+            found = fixed_point.iterate(step, x, self.feasible, 1e-3, 60, mixing)
+        sweeps += found.sweeps
+        for search in range(MAX_SEARCHES):
+            assert searched is not None
+            shift = np.max(np.abs(found.x - searched) / np.maximum(0.1, np.abs(searched)))
+            at = self.uniform(found.x, alpha)
+            averages = self.engine.sweep(at, self.inner, "all" if shift > FAR else "near")
+            searched = found.x if shift > FAR else searched
+            sweeps += 1
+            image = self.overlaps(self.hats(averages.pooled(), at), at)
+            residual = fixed_point.relative_residual(found.x, image)
+            if averages.moved == 0.0 and residual <= tolerance:
+                found = replace(found, residual=residual, converged=True, message="")
                 break
-            if not found.converged and search > 0:
+            if search > 1 and not found.converged:
                 break
-        if not found.converged:
-            messages.append(found.message)
-        if last is not None and last.worst_gradient > 1e-6:
-            messages.append(f"proximal gradient up to {last.worst_gradient:.1e} left")
-        return self._finish(found, alpha, sweeps, competing, messages, clock)
+            found = fixed_point.iterate(
+                step, found.x, self.feasible, tolerance, MAX_SWEEPS, mixing,
+                None if guide is None else guide.response.inverse,
+            )
+            sweeps += found.sweeps
+        return _End(found, averages, sweeps)
 
-    def _finish(
-        self,
-        found: fixed_point.Iteration,
-        alpha: float,
-        sweeps: int,
-        competing: float,
-        messages: list[str],
-        clock: float,
-    ) -> Solution:
-        inner = max(1e-2 * self.options.tolerance, 1e-11)
+    def _solve_from(self, alpha: float, start: Array | None, mixing: float = 1.0) -> Solution:
+        clock = time.perf_counter()
+        x = self.start_point(alpha) if start is None else start
+        guide = self._guide(alpha, x) if mixing == 1.0 else None
+        end = self._settle(alpha, x, mixing, guide)
+        if guide is not None and not end.iteration.converged:
+            guide = None
+            end = self._settle(alpha, x, mixing)
+        return self._finish(end, alpha, guide, clock)
+
+    def _finish(self, end: _End, alpha: float, guide: _Guide | None, clock: float) -> Solution:
+        found, averages = end.iteration, end.averages
+        messages = [] if found.converged else [found.message]
+        if averages.worst_gradient > 1e-6:
+            messages.append(f"proximal gradient up to {averages.worst_gradient:.1e} left")
         at = self.uniform(found.x, alpha)
-        averages = self.engine.sweep(at, inner)
         means = averages.pooled()
         hats = self.hats(means, at)
         image = self.overlaps(hats, at)
@@ -274,7 +342,8 @@ class SaddlePointProblem:
             0.5 * at[s.ridge.name] * found.x[3 * i + 1] for i, s in enumerate(self.sectors)
         )
         stability = replicon(self.engine, at)
-        errors = self._standard_errors(found.x, alpha, averages, inner)
+        moves = guide.response if guide else response(self, found.x, alpha, self.inner)
+        errors = standard_errors(self, moves, averages, found.x, alpha)
         errors["replicon"] = stability.standard_error if stability else None
         feasible = self.feasible(found.x)
         lost = self.collapsed(found.x, alpha)
@@ -293,10 +362,10 @@ class SaddlePointProblem:
                            and averages.worst_gradient <= WORST_GRADIENT
                            and residual <= 10 * self.options.tolerance),
             feasible=feasible,
-            sweeps=sweeps,
+            sweeps=end.sweeps,
             replicon=stability.radius if stability else None,
             stable=stability.radius < 1 if stability else None,
-            competing_minima=competing,
+            competing_minima=averages.competing,
             nodes=self.nodes.count,
             seed=self.options.seed,
             backend=self.engine.name,
@@ -305,60 +374,6 @@ class SaddlePointProblem:
             envelope=means["envelope"],
             messages=tuple(messages),
         )
-
-    def _standard_errors(
-        self, x: Array, alpha: float, averages: Averages, inner: float
-    ) -> dict[str, Any]:
-        """Linear response of the saddle point to the spread over scrambles.
-
-        ``delta x = (1 - F')^{-1} (F_s(x) - F(x))`` with the Jacobian ``F'`` by finite differences
-        on the pooled nodes.
-        """
-
-        def outputs(means: Mapping[str, float], at: Mapping[str, float]) -> Array:
-            hats = self.hats(means, at)
-            risk = float(self.kernels.risk.named({**at, **means}, 0)["test_error"])
-            loss = alpha * means["loss"] + sum(
-                0.5 * at[s.ridge.name] * at[s.q.name] for s in self.sectors
-            )
-            return np.concatenate([
-                self.overlaps(hats, at), [hats[n] for n in self.hat_names], [risk, loss]
-            ])
-
-        at = self.uniform(x, alpha)
-        base = outputs(averages.pooled(), at)
-        spread = np.array([
-            outputs({n: float(v[s]) for n, v in averages.per_scramble.items()}, at) - base
-            for s in range(SCRAMBLES)
-        ])
-        saved = [s.copy() for s in self.engine.state]
-        columns = []
-        for i in range(len(x)):
-            moved = x.copy()
-            sign = -1.0 if i % 3 == 0 and x[i] > 0 else 1.0  # towards smaller |m|: feasible
-            moved[i] += sign * RESPONSE_STEP * max(0.1, abs(x[i]))
-            there = self.uniform(moved, alpha)
-            image = outputs(self.engine.sweep(there, inner).pooled(), there)
-            columns.append((image - base) / (moved[i] - x[i]))
-            for state, kept in zip(self.engine.state, saved, strict=True):
-                state[...] = kept
-        slope = np.array(columns).T
-        size = len(x)
-        try:
-            shifts = np.linalg.solve(np.eye(size) - slope[:size], spread[:, :size].T)
-        except np.linalg.LinAlgError:
-            shifts = np.full((size, SCRAMBLES), np.nan)
-        total = spread.T[size:] + slope[size:] @ shifts
-        error = np.concatenate([shifts, total]).std(axis=1, ddof=1) / np.sqrt(SCRAMBLES)
-        envelope = averages.per_scramble["envelope"]
-        return {
-            "order_parameters": dict(zip(self.names, map(float, error[:size]), strict=True)),
-            "conjugates": dict(zip(self.names, map(float, error[size : 2 * size]), strict=True)),
-            "test_error": float(error[2 * size]),
-            "train_loss": float(error[2 * size + 1]),
-            # stationary: to first order only the average itself varies
-            "free_energy": float(alpha * envelope.std(ddof=1) / np.sqrt(SCRAMBLES)),
-        }
 
     def curve(
         self, alphas: Sequence[float], report: Callable[[int], None] | None = None

@@ -68,7 +68,7 @@ class NumpyEngine:
         values = {n: self.values[n] for n in names if n in self.values}
         for s in model.sectors:  # the label's law does not depend on the overlaps
             values |= {s.m.name: 0.0, s.q.name: 1.0}
-        inputs = self.block_inputs(group, slice(None), values)
+        inputs = self.block_inputs(group, slice(0, min(group.count, BLOCK)), values)
         return 0.05 * float(np.mean(np.square(inputs[LABEL.name]))) / 2
 
     def sweep(
@@ -90,13 +90,15 @@ class NumpyEngine:
 
     def map(self, function: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
         """``function`` of each job, in order, on all threads."""
-        return [*self._pool.map(function, jobs)] if self._pool else [function(j) for j in jobs]
+        if self._pool is None or len(jobs) == 1:
+            return [function(j) for j in jobs]
+        return [*self._pool.map(function, jobs)]
 
     def _number(self, group: NodeGroup) -> int:
         return next(i for i, g in enumerate(self.nodes.groups) if g is group)
 
     def block_size(self, group: NodeGroup) -> int:
-        """Nodes per call; a divisor of the scramble's size."""
+        """Nodes per call; a divisor or a multiple of the scramble's size."""
         return min(group.per_scramble, BLOCK if group.length <= 16 else 256)
 
     def _combine(self, jobs: list[Any], results: list[dict[str, Any]]) -> Averages:
@@ -104,9 +106,11 @@ class NumpyEngine:
         table = {n: np.zeros(SCRAMBLES) for n in names}
         moved = competing = 0.0
         for (group, _, here), r in zip(jobs, results, strict=True):
-            scramble = here.start // group.per_scramble
+            first = here.start // group.per_scramble
+            share = group.probability / group.per_scramble
             for n in names:
-                table[n][scramble] += group.probability * r["sums"][n] / group.per_scramble
+                sums = r["sums"][n]  # a number, or one for each of several scrambles
+                table[n][first : first + np.size(sums)] += share * sums
             moved += group.probability * r["moved"] / group.count
             competing += group.probability * r["competing"] / group.count
         gradients = np.array([r["gradient"] for r in results])

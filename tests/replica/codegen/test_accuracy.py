@@ -1,9 +1,9 @@
 """Generated NumPy and C code against 40 digits, on the same nodes.
 
 The bound is ``1e-12 * (sum of the sizes of the terms of the token sums) + 1e-290`` for objective,
-gradient and integrands. The Gauss-Newton direction and the curvature only steer the solver; far out in the tail of
-``exp(-(c+chi)^2)`` it inherits the rounding of ``chi = omega + V f``, so there the bound has the
-condition number of the exponential as a factor.
+gradient and integrands. The Gauss-Newton direction and the curvature steer the solver; far in the
+tail of ``exp(-(c+chi)^2)`` they inherit the rounding of ``chi = omega + V f``, so there the bound
+has the condition number of the exponential as a factor.
 """
 
 import mpmath as mp
