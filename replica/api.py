@@ -122,6 +122,7 @@ def simulate(
     seed: int = 0,
     start: str = "random",
     method: str = "lbfgs",
+    backend: str = "auto",
     progress: Callable[[int], None] | None = None,
     **model: Any,
 ) -> Simulation:
@@ -134,7 +135,7 @@ def simulate(
     """
     from derivations.setting import make_setting, parse_alphas
     from replica.errors import UsageError
-    from validation.simulate import simulate_setting
+    from validation.simulate import make_simulator, simulate_setting
 
     setting = make_setting(activation=activation, nu=nu, length=length, **model)
     alphas, many = parse_alphas(alpha)
@@ -142,7 +143,7 @@ def simulate(
         raise UsageError("alpha", alpha, "a single number for a simulation")
     return simulate_setting(
         setting, alphas[0], dimension, seeds, start=start, method=method,
-        first_seed=seed, progress=progress,
+        first_seed=seed, progress=progress, simulator=make_simulator(setting, backend),
     )
 
 

@@ -91,13 +91,24 @@ def draw(
     check_memory(lengths, dimension, samples)
     key, value = given or teachers(dimension, np.random.default_rng([seed, 0]))
     rng = np.random.default_rng([seed, 1, stream])
+    batches = tuple(
+        _batch(task, nu, length, noise, key, value, count, rng)
+        for length, count in _counts(lengths, samples, rng).items()
+    )
+    return Dataset(batches, key, value)
+
+
+def split_samples(lengths: Mapping[int, float], samples: int, seed: int) -> dict[int, int]:
+    """How many of the training samples of a seed have each length."""
+    return _counts(lengths, samples, np.random.default_rng([seed, 1, 0]))
+
+
+def _counts(
+    lengths: Mapping[int, float], samples: int, rng: np.random.Generator
+) -> dict[int, int]:
     drawn = rng.choice(list(lengths), size=samples, p=list(lengths.values()))
-    batches = []
-    for length in sorted(lengths):
-        count = int(np.count_nonzero(drawn == length))
-        if count:
-            batches.append(_batch(task, nu, length, noise, key, value, count, rng))
-    return Dataset(tuple(batches), key, value)
+    counts = {length: int(np.count_nonzero(drawn == length)) for length in sorted(lengths)}
+    return {length: n for length, n in counts.items() if n}
 
 
 def _batch(

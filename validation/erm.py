@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from replica.codegen.cuda import Device
 from replica.model import LABEL, Array
 from replica.saddle_point.kernels import Compiled
 from validation.data import Dataset
@@ -35,11 +36,18 @@ class Trained:
 
 
 class TrainingProblem:
-    """``sum_mu loss + r_k |k|^2/2 + r_v |v|^2/2``, divided by ``D``."""
+    """``sum_mu loss + r_k |k|^2/2 + r_v |v|^2/2``, divided by ``D``.
+
+    The tokens and ``loss`` may live on a device, arrays of the module ``xp``; the two weight
+    vectors and the optimiser stay on the host.
+    """
 
     def __init__(
-        self, data: Dataset, loss: Compiled, values: dict[str, float], reg_k: float, reg_v: float
+        self, data: Dataset, loss: Compiled, values: dict[str, float], reg_k: float, reg_v: float,
+        device: Device | None = None,
     ) -> None:
+        self.device = device
+        self.xp: Any = np if device is None else device.xp
         self.data, self.loss, self.values = data, loss, values
         self.reg_k, self.reg_v = reg_k, reg_v
         self.dimension = len(data.key)
@@ -47,27 +55,30 @@ class TrainingProblem:
     def objective(self, weights: Array) -> tuple[float, Array]:
         """Value and gradient at ``(k, v)`` concatenated."""
         D = self.dimension
-        pair = weights.reshape(2, D).T / math.sqrt(D)
+        xp = self.xp
+        pair = xp.asarray(weights.reshape(2, D).T / math.sqrt(D))
         total = 0.5 * (self.reg_k * weights[:D] @ weights[:D]
                        + self.reg_v * weights[D:] @ weights[D:])
         gradient = np.concatenate([self.reg_k * weights[:D], self.reg_v * weights[D:]])
         for batch in self.data.batches:
             flat = batch.tokens.reshape(-1, D)
             scores = flat @ pair
-            chi = np.ascontiguousarray(scores[:, 0].reshape(-1, batch.length).T)
-            z = np.ascontiguousarray(scores[:, 1].reshape(-1, batch.length).T)
-            slopes = np.empty((len(batch.labels), batch.length, 2))
-            for a in range(0, len(batch.labels), CHUNK):
-                here = slice(a, a + CHUNK)
+            chi = xp.ascontiguousarray(scores[:, 0].reshape(-1, batch.length).T)
+            z = xp.ascontiguousarray(scores[:, 1].reshape(-1, batch.length).T)
+            slopes = xp.empty((len(batch.labels), batch.length, 2))
+            chunk = CHUNK if self.device is None else max(1, len(batch.labels))
+            for a in range(0, len(batch.labels), chunk):
+                here = slice(a, a + chunk)
                 inputs: dict[str, Any] = {
                     **self.values, "chi": chi[:, here], "z": z[:, here],
                     LABEL.name: batch.labels[here],
                 }
                 loss, by_chi, by_z = self.loss(inputs, batch.length)
-                total += float(np.sum(loss))
-                slopes[here, :, 0] = np.broadcast_to(by_chi, chi[:, here].shape).T
-                slopes[here, :, 1] = np.broadcast_to(by_z, z[:, here].shape).T
-            gradient += (flat.T @ slopes.reshape(-1, 2)).T.ravel() / math.sqrt(D)
+                total += float(xp.sum(loss))
+                slopes[here, :, 0] = xp.broadcast_to(by_chi, chi[:, here].shape).T
+                slopes[here, :, 1] = xp.broadcast_to(by_z, z[:, here].shape).T
+            by_weights = (flat.T @ slopes.reshape(-1, 2)).T.ravel() / math.sqrt(D)
+            gradient += by_weights if self.device is None else self.device.host(by_weights)
         return float(total) / D, gradient / D
 
     def train(self, start: Array) -> Trained:

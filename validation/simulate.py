@@ -12,6 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from derivations.setting import Setting
+from replica.codegen.cuda import Device, find_device
 from replica.codegen.programs import build_programs
 from replica.derivation.chain import derive_erm
 from replica.errors import UsageError
@@ -20,6 +21,7 @@ from replica.model import SIGMA, Model
 from replica.saddle_point.kernels import Compiled
 from replica.symbolic.tokens import index
 from validation.data import Dataset, draw
+from validation.device_data import draw_on_device
 from validation.erm import Trained, TrainingProblem, overlaps, starting_weights
 from validation.population import population_error, sampled_error
 
@@ -97,6 +99,7 @@ class Simulator:
     model: Model
     loss: Compiled
     weights: Compiled
+    device: Device | None = None
 
     def run_seed(
         self, alpha: float, dimension: int, seed: int, start: str
@@ -104,8 +107,9 @@ class Simulator:
         """Sample, train, measure."""
         s, values = self.setting, self.setting.values()
         samples = round(alpha * dimension)
-        data = draw(s.task, s.nu, s.lengths, s.noise, dimension, samples, seed)
-        problem = TrainingProblem(data, self.loss, values, s.reg_k, s.reg_v)
+        law = (s.task, s.nu, s.lengths, s.noise, dimension, samples, seed)
+        data = draw(*law) if self.device is None else draw_on_device(self.device, *law)
+        problem = TrainingProblem(data, self.loss, values, s.reg_k, s.reg_v, self.device)
         trained = problem.train(starting_weights(data, start, seed))
         measured = overlaps(data, trained)
         error = population_error(
@@ -133,11 +137,28 @@ class Simulator:
         return sampled_error(np.concatenate(predictions), np.concatenate(labels))
 
 
-def make_simulator(setting: Setting) -> Simulator:
-    """Generate the kernels of a setting."""
+def make_simulator(setting: Setting, backend: str = "auto") -> Simulator:
+    """Generate the kernels of a setting. ``backend``: ``auto`` and ``numpy`` are the CPU.
+
+    Raises
+    ------
+    UsageError
+        For an unknown backend, or ``cuda`` without a device.
+    """
+    if backend not in ("auto", "numpy", "cuda"):
+        raise UsageError("backend", backend, "auto, numpy, cuda")
     model = setting.model()
     programs = build_programs(derive_erm(model), stein=True)
-    return Simulator(setting, model, Compiled.of(programs.loss), attention_kernel(model, setting))
+    weights = attention_kernel(model, setting)
+    if backend != "cuda":
+        return Simulator(setting, model, Compiled.of(programs.loss), weights)
+    device, found = find_device()
+    if device is None:
+        raise UsageError("backend", backend, f"numpy here: {found}")
+    from cupyx.scipy import special
+
+    loss = Compiled.of(programs.loss).on(device.xp, special)
+    return Simulator(setting, model, loss, weights, device)
 
 
 def attention_kernel(model: Model, setting: Setting) -> Compiled:

@@ -18,6 +18,7 @@ from replica.errors import UsageError
 @click.option("--seeds", type=int, default=8, show_default=True, help="How many data sets.")
 @click.option("--start", default="random", show_default=True, help="informed or random.")
 @click.option("--method", default="lbfgs", show_default=True, help="lbfgs.")
+@click.option("--backend", default="auto", show_default=True, help="auto, numpy or cuda.")
 @run_options
 def command(as_json: bool, seeds: int, seed: int, **words: Any) -> int:
     """Train on sampled data sets and average the overlaps, losses and errors."""
@@ -31,7 +32,7 @@ def command(as_json: bool, seeds: int, seed: int, **words: Any) -> int:
     done: list[Any] = []
     interrupted = False
     common = {"start": words["start"], "method": words["method"]}
-    simulator = make_simulator(setting)
+    simulator = make_simulator(setting, words["backend"])
     with progress("training", seeds) as report:
         try:
             result = simulate_setting(
@@ -51,7 +52,7 @@ def command(as_json: bool, seeds: int, seed: int, **words: Any) -> int:
         warnings.append(f"only a fraction {result.converged_fraction:.2f} of the seeds converged")
     inputs = {
         **setting.inputs(), "alpha": alphas[0], "dimension": words["dimension"], "seeds": seeds,
-        "seed": seed, **common,
+        "seed": seed, "backend": words["backend"], **common,
     }
     body = result.document()
     if interrupted:

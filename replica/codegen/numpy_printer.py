@@ -60,15 +60,22 @@ def _expression(program: Program, i: Instruction) -> str:
     raise UnsupportedNodeError(i.op)
 
 
-def compile_numpy(program: Program) -> Callable[..., tuple[Any, ...]]:
-    """The generated function, ready to call."""
-    import numpy as np
+def compile_numpy(program: Program, xp: Any = None, special: Any = None) -> Callable[
+    ..., tuple[Any, ...]
+]:
+    """The generated function, ready to call on arrays of the module ``xp`` (NumPy if omitted).
 
-    from replica.codegen import numpy_runtime
+    ``special`` is the module of special functions that goes with ``xp``.
+    """
+    from replica.codegen.numpy_runtime import namespace
 
-    namespace: dict[str, Any] = {n: getattr(numpy_runtime, n) for n in numpy_runtime.__all__}
-    namespace |= {"arange": np.arange, "eye": np.eye, "abs": np.abs}
+    if xp is None:
+        import numpy
+        import scipy.special
+
+        xp, special = numpy, scipy.special
+    names = namespace(xp, special)
     source = print_numpy(program)
-    exec(compile(source, f"<generated {program.name}>", "exec"), namespace)
-    function: Callable[..., tuple[Any, ...]] = namespace[program.name]
+    exec(compile(source, f"<generated {program.name}>", "exec"), names)
+    function: Callable[..., tuple[Any, ...]] = names[program.name]
     return function

@@ -1,71 +1,65 @@
-"""Functions that generated NumPy code calls. Arrays: tokens are axis 0, samples the last axis."""
+"""Functions that generated NumPy code calls. Arrays: tokens are axis 0, samples the last axis.
+
+They are made for an array module, NumPy or CuPy, and its special functions.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from scipy.special import erf, erfc, erfcx
 
-exp, expm1, log, log1p, tanh, sin, cos, arccos, sign, sqrt, maximum, minimum = (
-    np.exp, np.expm1, np.log, np.log1p, np.tanh, np.sin, np.cos, np.arccos, np.sign, np.sqrt,
-    np.maximum, np.minimum,
-)
+def namespace(xp: Any, special: Any) -> dict[str, Any]:
+    """Names to functions on arrays of the module ``xp``; ``special`` has erf, erfc and erfcx."""
 
-__all__ = [
-    "arccos", "centre", "cos", "erf", "erfc", "erfcx", "exp", "expm1", "log", "log1p", "log_ndtr",
-    "log_softplus", "logsumexp", "maximum", "minimum", "sigmoid", "sign", "sin", "softmax",
-    "softplus", "softplus_score", "sqrt", "step", "tanh",
-]
+    def sigmoid(x: Any) -> Any:
+        e = xp.exp(-xp.abs(x))
+        return xp.where(x >= 0, 1.0, e) / (1.0 + e)
 
+    def softplus(x: Any) -> Any:
+        return xp.maximum(x, 0.0) + xp.log1p(xp.exp(-xp.abs(x)))
 
-def log_ndtr(x: Any) -> Any:
-    # two forms that keep their digits in both tails
-    u = x / np.sqrt(2.0)
-    low = x < -1.0
-    left = np.log(0.5 * erfcx(np.where(low, -u, 1.0))) - 0.5 * x * x
-    return np.where(low, left, np.log1p(-0.5 * erfc(np.where(low, 0.0, u))))
+    def log_softplus(x: Any) -> Any:
+        # below -37, log(log1p(e^x)) = x - e^x/2 to double precision, with no underflow
+        low = x < -37.0
+        return xp.where(low, x, xp.log(softplus(xp.where(low, 0.0, x))))
 
+    def softplus_score(x: Any) -> Any:
+        low = x < -37.0
+        safe = xp.where(low, 0.0, x)
+        return xp.where(low, 1.0, sigmoid(safe) / softplus(safe))
 
-def sigmoid(x: Any) -> Any:
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0, e) / (1.0 + e)
+    def log_ndtr(x: Any) -> Any:
+        # two forms that keep their digits in both tails
+        u = x / 2.0**0.5
+        low = x < -1.0
+        left = xp.log(0.5 * special.erfcx(xp.where(low, -u, 1.0))) - 0.5 * x * x
+        return xp.where(low, left, xp.log1p(-0.5 * special.erfc(xp.where(low, 0.0, u))))
 
+    def step(x: Any) -> Any:
+        return 0.5 * (1.0 + xp.sign(x))
 
-def softplus(x: Any) -> Any:
-    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
+    def logsumexp(u: Any) -> Any:
+        top = u.max(axis=0)
+        return top + xp.log(xp.exp(u - top).sum(axis=0))
 
+    def softmax(u: Any) -> Any:
+        e = xp.exp(u - u.max(axis=0))
+        e /= e.sum(axis=0)
+        return e
 
-def log_softplus(x: Any) -> Any:
-    # below -37, log(log1p(e^x)) = x - e^x/2 to double precision, with no underflow
-    low = x < -37.0
-    return np.where(low, x, np.log(softplus(np.where(low, 0.0, x))))
+    def centre(values: Any, weights: Any) -> Any:
+        """``values - sum(weights*values)``, centred on the token of largest weight."""
+        values = xp.broadcast_to(values, weights.shape)
+        top = weights.argmax(axis=0)
+        from_top = values - xp.take_along_axis(values, top[None, :], axis=0)
+        return from_top - (weights * from_top).sum(axis=0)
 
-
-def softplus_score(x: Any) -> Any:
-    low = x < -37.0
-    safe = np.where(low, 0.0, x)
-    return np.where(low, 1.0, sigmoid(safe) / softplus(safe))
-
-
-def step(x: Any) -> Any:
-    return np.heaviside(x, 0.5)
-
-
-def logsumexp(u: Any) -> Any:
-    top = u.max(axis=0)
-    return top + np.log(np.exp(u - top).sum(axis=0))
-
-
-def softmax(u: Any) -> Any:
-    e = np.exp(u - u.max(axis=0))
-    e /= e.sum(axis=0)
-    return e
-
-
-def centre(values: Any, weights: Any) -> Any:
-    """``values - sum(weights*values)``, centred on the token of largest weight."""
-    values = np.broadcast_to(values, weights.shape)
-    top = weights.argmax(axis=0)
-    from_top = values - np.take_along_axis(values, top[None, :], axis=0)
-    return from_top - (weights * from_top).sum(axis=0)
+    plain = ("abs", "arange", "arccos", "cos", "exp", "expm1", "eye", "log", "log1p", "maximum",
+             "minimum", "sign", "sin", "sqrt", "tanh")
+    made = (sigmoid, softplus, log_softplus, softplus_score, log_ndtr, step, logsumexp, softmax,
+            centre)
+    return {
+        **{n: getattr(xp, n) for n in plain},
+        **{n: getattr(special, n) for n in ("erf", "erfc", "erfcx")},
+        **{f.__name__: f for f in made},
+    }

@@ -30,6 +30,10 @@ class Compiled:
     def of(cls, program: Program) -> Compiled:
         return cls(program, compile_numpy(program))
 
+    def on(self, xp: Any, special: Any) -> Compiled:
+        """The same program on arrays of another module (CuPy)."""
+        return Compiled(self.program, compile_numpy(self.program, xp, special))
+
     @property
     def input_names(self) -> tuple[str, ...]:
         return tuple(n for n, _ in self.program.inputs)
