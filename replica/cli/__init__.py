@@ -19,6 +19,9 @@ class LazyGroup(click.Group):
         "solve": "Solve the saddle-point equations, with error bars.",
         "simulate": "Train on sampled data and measure the overlaps.",
         "validate": "Compare theory with simulation and write a report.",
+        "codegen": "Print the generated source of a model's kernels.",
+        "bench": "Measure this machine: engine and baselines side by side.",
+        "doctor": "Say which backends work here and why.",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

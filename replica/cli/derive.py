@@ -30,7 +30,7 @@ def command(
     form = "json" if as_json else form
     if form not in EXTENSIONS:
         raise UsageError("format", form, ", ".join(EXTENSIONS))
-    tokens = _tokens(length)
+    tokens = tokens_of(length)
     if output == "":
         raise UsageError("output", "''", "a folder that can be written")
     folder = Path(output) if output is not None else None
@@ -67,7 +67,7 @@ def command(
     return 1 if failed else 0
 
 
-def _tokens(length: str | None) -> int | None:
+def tokens_of(length: str | None) -> int | None:
     if length is None:
         return None
     from derivations.setting import parse_length

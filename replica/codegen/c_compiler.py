@@ -36,7 +36,10 @@ def cache_folder() -> Path:
 
 def compiler_works() -> bool:
     """Whether generated C can be built and loaded here."""
-    return compile_c("int replica_probe(void) { return 1; }\n") is not None
+    return compile_c(
+        "typedef double vector __attribute__((vector_size(64)));\n"
+        "void replica_probe(vector *x) { *x = *x + 1.0; }\n"
+    ) is not None
 
 
 def compile_c(source: str) -> ctypes.CDLL | None:
@@ -90,6 +93,14 @@ def _build(compiler: str, source: str, folder: Path, target: Path) -> None:
         digest.write_text(hashlib.sha256(library.read_bytes()).hexdigest(), encoding="ascii")
         os.replace(library, target)
         os.replace(digest, target.with_suffix(".sha256"))
+
+
+def compiler_version(compiler: str) -> str:
+    """First line of what the compiler says of itself."""
+    try:
+        return next(iter(_version(compiler).splitlines()), "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def _version(compiler: str) -> str:

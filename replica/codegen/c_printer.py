@@ -8,6 +8,8 @@ Each level is one loop over tokens; what a later level needs is stored in scratc
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,14 +47,22 @@ class _Level:
     token: list[str] = field(default_factory=list)
 
 
-def print_c(program: Program) -> CFunction:
-    """Print one program. Raises ``UnsupportedNodeError`` for values over pairs of tokens."""
-    return _Printer(program).run()
+Describe = Callable[[Any], str]
+"""Text of an expression, for comments; empty for none."""
+
+
+def print_c(program: Program, describe: Describe | None = None) -> CFunction:
+    """Print one program, with comments if ``describe`` is given.
+
+    Raises ``UnsupportedNodeError`` for values over pairs of tokens.
+    """
+    return _Printer(program, describe).run()
 
 
 class _Printer:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, describe: Describe | None = None) -> None:
         self.program = program
+        self.describe = describe
         self.level: dict[int, int] = {}
         self.scratch: dict[str, int] = {}
         self.stages: dict[int, _Level] = {}
@@ -141,12 +151,20 @@ class _Printer:
             value
         )
 
+    def _note(self, i: Instruction) -> str:
+        """A comment with the expression that an instruction computes."""
+        origin = self.program.origins.get(i.id)
+        text = "" if self.describe is None or origin is None else self.describe(origin)
+        return f"  /* {text} */" if text else ""
+
     def _emit(self, i: Instruction) -> None:
         level = self.level[i.id]
         if i.op == "input":
             return
         if i.shape == "uniform":
-            self.uniform.append(f"const scalar t{i.id} = {self._expression(i, 0)};")
+            self.uniform.append(
+                f"const scalar t{i.id} = {self._expression(i, 0)};{self._note(i)}"
+            )
             return
         if i.shape == "node":
             self._emit_node(i, level)
@@ -157,7 +175,9 @@ class _Printer:
             self._centre(i, level)
         else:
             stage = self._stage(level)
-            stage.token.append(f"const real t{i.id} = {self._expression(i, level)};")
+            stage.token.append(
+                f"const real t{i.id} = {self._expression(i, level)};{self._note(i)}"
+            )
         if i.id in self.needed_later:
             self._stage(level).token.append(f"{self._slot(f't{i.id}')} = t{i.id};")
 
@@ -168,20 +188,24 @@ class _Printer:
         elif i.op == "token_sum":
             self.declarations.append(f"real t{i.id} = rp_splat({_ZERO});")
             value = self._value(i.args[0], level - 1)
-            self._stage(level - 1).token.append(f"t{i.id} = t{i.id} + {value};")
+            self._stage(level - 1).token.append(f"t{i.id} = t{i.id} + {value};{self._note(i)}")
         elif i.op == "pick":
             self.declarations.append(f"real t{i.id} = rp_splat({_ZERO});")
             value = self._value(i.args[0], level - 1)
             self._stage(level - 1).token.append(f"if (l == 0) t{i.id} = {value};")
         else:
-            self._stage(level).node.append(f"const real t{i.id} = {self._expression(i, level)};")
+            self._stage(level).node.append(
+                f"const real t{i.id} = {self._expression(i, level)};{self._note(i)}"
+            )
 
     def _softmax(self, i: Instruction, level: int) -> None:
         n, weight = i.id, self._slot(f"e{i.id}")
         self._normaliser(i, level)
         self._stage(level - 1).token.append(f"{weight} = e{n};")
         self._stage(level).node.append(f"const real inverse{n} = {literal(1)} / norm{n};")
-        self._stage(level).token.append(f"const real t{n} = {weight} * inverse{n};")
+        self._stage(level).token.append(
+            f"const real t{n} = {weight} * inverse{n};{self._note(i)}"
+        )
 
     def _normaliser(self, i: Instruction, level: int) -> None:
         """The largest score, then exponentials from there and their sum."""
@@ -213,7 +237,7 @@ class _Printer:
             f"{shifted} = c{n};",
             f"mean{n} = mean{n} + {self._value(w, level - 1)} * c{n};",
         ]
-        last.token.append(f"const real t{n} = {shifted} - mean{n};")
+        last.token.append(f"const real t{n} = {shifted} - mean{n};{self._note(i)}")
 
     def _expression(self, i: Instruction, level: int) -> str:
         a = [self._value(k, level) for k in i.args]
@@ -245,8 +269,11 @@ class _Printer:
         arguments = [f"{kinds[s]}{mangle(n)}" for n, s in self.program.inputs]
         arguments += [f"real *restrict out_{mangle(n)}" for n, _ in outputs]
         arguments += ["int length", "real *restrict scratch"]
-        head = f"DEVICE void {self.program.name}({', '.join(arguments)}) {{"
-        lines = [head, "    (void)scratch; (void)length;"]
+        head = textwrap.wrap(
+            f"DEVICE void {self.program.name}({', '.join(arguments)}) {{", 100,
+            subsequent_indent="        ",
+        )
+        lines = [*head, "    (void)scratch; (void)length;"]
         lines += ["    " + d for d in self.declarations + self.uniform]
         for level in sorted(self.stages):
             stage = self.stages[level]

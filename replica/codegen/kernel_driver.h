@@ -197,12 +197,14 @@ DEVICE real gradient_size(const real *g, const real *d, int length) {
 
 struct workspace {
     real *g, *u, *trial, *g2, *u2, *before, *other;
+    real steps, executed;
 #if RANK > 0
     struct factors factors;
 #endif
 };
 
 DEVICE void set_up_workspace(struct workspace *w, int length, real **memory) {
+    w->steps = w->executed = rp_splat(C(0.0));
     w->g = take(memory, 1, length);
     w->u = take(memory, 1, length);
     w->trial = take(memory, 1, length);
@@ -285,6 +287,7 @@ DEVICE real distance(const real *a, const real *b, int length) {
    their rank-one curvature elsewhere. Given a known minimum, lanes that come near it stop. */
 ROUTINE void local_minimum(const struct block *b, real *d, real *objective, real *norm,
                            scalar tolerance, int steps, struct workspace *w, const real *known) {
+    const real one = rp_splat(C(1.0));
     const int length = b->length;
     const scalar V = V_ATTENTION(b);
     real damping = rp_splat(C(0.0));
@@ -296,6 +299,8 @@ ROUTINE void local_minimum(const struct block *b, real *d, real *objective, real
         mask moving = *norm > tolerance;
         if (known) moving = moving & (distance(known, d, length) > MERGED);
         if (!rp_any(moving)) return;
+        w->steps = w->steps + rp_select(moving, one, rp_splat(C(0.0)));
+        w->executed = w->executed + one;
         mask took = rp_mask(0);
 #if RANK > 0
         took = moving & newton;
@@ -383,8 +388,8 @@ ROUTINE void global_minimum(const struct block *b, real *d, real *objective, rea
 
 /* One node or block: arrays are [token][node] with `nodes` columns, `at` is the first column.
    margins holds how far the nearest rival minimum lay at the last search; SEARCH repeats the search
-   where one was within `close`, SEARCH_ALL everywhere. sums: AVERAGES numbers, then moved and
-   competing, `pitch` apart. */
+   where one was within `close`, SEARCH_ALL everywhere. sums: AVERAGES numbers, then moved,
+   competing, steps and executed, `pitch` apart. */
 DEVICE void process(index_t at, index_t nodes, int length, const scalar *const *fields,
                     const scalar *uniform, scalar *state, scalar *norms, scalar *margins,
                     scalar tolerance, int steps, scalar close, int mode, scalar *sums,
@@ -419,6 +424,10 @@ DEVICE void process(index_t at, index_t nodes, int length, const scalar *const *
         const real competing = rp_select(margin < close, rp_splat(C(1.0)), rp_splat(C(0.0)));
         sums[AVERAGES * pitch] = rp_total(moved);
         sums[(AVERAGES + 1) * pitch] = rp_total(competing);
+#if HAS_PROXIMAL
+        sums[(AVERAGES + 2) * pitch] = rp_total(w.steps);
+        sums[(AVERAGES + 3) * pitch] = rp_total(w.executed);
+#endif
     }
 }
 

@@ -15,7 +15,7 @@ void replica_sweep(index_t first, index_t last, index_t nodes, int length,
                    int mode, scalar *sums, char *memory) {
     for (index_t n = first; n < last; ++n)
         process(n * LANES, nodes, length, fields, uniform, state, norms, margins, tolerance, steps,
-                close, mode, sums + (n - first) * (AVERAGES + 2), 1, aligned(memory));
+                close, mode, sums + (n - first) * (AVERAGES + 4), 1, aligned(memory));
 }
 
 void replica_response(index_t first, index_t last, index_t nodes, int length,

@@ -15,12 +15,17 @@ from replica.ir.table import BY_NAME
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
-def print_numpy(program: Program) -> str:
-    """Source of a function ``program.name(inputs..., L)`` that returns the outputs in order."""
+def print_numpy(program: Program, describe: Callable[[Any], str] | None = None) -> str:
+    """Source of a function ``program.name(inputs..., L)`` that returns the outputs in order.
+
+    ``describe`` gives the comment for an expression.
+    """
     arguments = ", ".join([mangle(n) for n, _ in program.inputs] + ["L"])
     lines = [f"def {program.name}({arguments}):"]
     for i in program.instructions:
-        lines.append(f"    t{i.id} = {_expression(program, i)}")
+        origin = program.origins.get(i.id)
+        note = "" if describe is None or origin is None else describe(origin)
+        lines.append(f"    t{i.id} = {_expression(program, i)}" + (f"  # {note}" if note else ""))
     lines.append("    return (" + "".join(f"t{v}, " for v in program.outputs.values()) + ")")
     return "\n".join(lines) + "\n"
 

@@ -59,6 +59,12 @@ class _Lowering:
         return self.build.emit("const", (), "uniform", sp.sympify(number))
 
     def value(self, e: Any, at: dict[Any, Shape]) -> int:
+        """The instruction that computes an expression."""
+        found = self._value(e, at)
+        self.build.origins.setdefault(found, e)
+        return found
+
+    def _value(self, e: Any, at: dict[Any, Shape]) -> int:
         if e.is_Number or isinstance(e, sp.NumberSymbol):
             if e.is_finite is False or e is sp.nan:
                 raise UnsupportedNodeError(e)

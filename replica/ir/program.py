@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Shape = Literal["uniform", "node", "token", "row", "col", "pair"]
@@ -31,12 +31,16 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Program:
-    """Inputs in order, instructions, and outputs by name."""
+    """Inputs in order, instructions, and outputs by name.
+
+    ``origins`` maps instructions to the expression they compute, for comments in listings.
+    """
 
     name: str
     inputs: tuple[tuple[str, Shape], ...]
     instructions: tuple[Instruction, ...]
     outputs: Mapping[str, int]
+    origins: Mapping[int, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def shape(self, output: str) -> Shape:
         return self.instructions[self.outputs[output]].shape
@@ -54,6 +58,7 @@ class Builder:
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
         self._known: dict[tuple[Any, ...], int] = {}
+        self.origins: dict[int, Any] = {}
 
     def emit(self, op: str, args: tuple[int, ...], shape: Shape, data: Any = None) -> int:
         key = (op, args, shape, str(data))
@@ -86,7 +91,10 @@ class Builder:
             Instruction(number[i.id], i.op, tuple(number[a] for a in i.args), i.shape, i.data)
             for i in (self.instructions[k] for k in order)
         )
-        return Program(name, tuple(inputs), kept, {k: number[v] for k, v in outputs.items()})
+        origins = {number[k]: e for k, e in self.origins.items() if k in number}
+        return Program(
+            name, tuple(inputs), kept, {k: number[v] for k, v in outputs.items()}, origins
+        )
 
 
 def join(*shapes: Shape) -> Shape:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from replica.codegen.kernel_source import LANES, KernelSource
+from replica.codegen.kernel_source import COUNTERS, LANES, KernelSource
 from replica.model import Array
 from replica.saddle_point import proximal
 from replica.saddle_point.kernels import Kernels
@@ -72,7 +72,8 @@ class CEngine(NumpyEngine):
         wanted = AVERAGE | (OBSERVE if observe else 0)
         minimise = MINIMISE | SEARCH_MODES[search] if self.source.has_proximal else 0
         columns = self._sweep(group, state, here, values, tolerance, minimise | wanted)
-        gradient, (moved, competing) = 0.0, columns[:, -2:].sum(axis=0)
+        gradient = 0.0
+        counts = dict(zip(COUNTERS, columns[:, -len(COUNTERS):].sum(axis=0).tolist(), strict=True))
         if self.source.has_proximal:
             norms = self.norms[self._number(group)]
             slow = here.start + np.flatnonzero(~(norms[here] <= tolerance))
@@ -90,17 +91,17 @@ class CEngine(NumpyEngine):
             names = names[: len(names) - self.source.observables]
         return {
             "sums": dict(zip(names, columns.T, strict=False)),
-            "gradient": gradient, "moved": float(moved), "competing": float(competing),
+            "gradient": gradient, **counts,
         }
 
     def _sweep(
         self, group: NodeGroup, state: Array, here: slice, values: Mapping[str, float],
         tolerance: float, mode: int,
     ) -> Array:
-        """Sums over the nodes of each scramble: averages, observables, moved, competing."""
+        """Sums over the nodes of each scramble: averages, observables, counters."""
         number = self._number(group)
         first, last = here.start // LANES, here.stop // LANES
-        sums = np.zeros((last - first, len(self.source.averages) + 2))
+        sums = np.zeros((last - first, len(self.source.averages) + len(COUNTERS)))
         self.library.replica_sweep(
             *self._where(group, first, last), *self._inputs(number, values), _pointer(state),
             _pointer(self.norms[number]), _pointer(self.margins[number]),

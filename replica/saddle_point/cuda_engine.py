@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from replica.codegen.cuda import Device
-from replica.codegen.kernel_source import KernelSource
+from replica.codegen.kernel_source import COUNTERS, KernelSource
 from replica.model import Array
 from replica.saddle_point import proximal
 from replica.saddle_point.c_engine import (
@@ -77,7 +77,9 @@ class CudaEngine(NumpyEngine):
         for number, group in enumerate(self.nodes.groups):
             whole = slice(0, group.count)
             columns = self._launch(number, group, values, tolerance, minimise | wanted)
-            moved, competing = columns[-2:].sum(axis=1)
+            counts = dict(
+                zip(COUNTERS, columns[-len(COUNTERS):].sum(axis=1).tolist(), strict=True)
+            )
             gradient = 0.0
             if self.source.has_proximal:
                 if self._finish_slow(number, group, values, tolerance):
@@ -86,7 +88,7 @@ class CudaEngine(NumpyEngine):
             jobs.append((group, self.state[number], whole))
             results.append({
                 "sums": dict(zip(names, columns, strict=False)), "gradient": gradient,
-                "moved": float(moved), "competing": float(competing),
+                **counts,
             })
         return self._combine(jobs, results)
 
@@ -111,7 +113,7 @@ class CudaEngine(NumpyEngine):
         mode: int,
     ) -> Array:
         """Sums per scramble, ``(columns, scrambles)``."""
-        columns = len(self.source.averages) + 2
+        columns = len(self.source.averages) + len(COUNTERS)
 
         def arguments(sums: Any) -> list[Any]:
             return [

@@ -31,12 +31,16 @@ class Averages:
     ``per_scramble`` maps integrand names to ``(scrambles,)``; ``worst_gradient`` is the largest
     relative gradient left, ``moved`` the fraction of nodes where a global search found a lower
     minimum, ``competing`` the fraction with a second minimum within the fluctuation scale.
+    Compiled engines count the minimisation steps that nodes needed (``steps``) and those that they
+    went through (``executed``: lanes of a block wait for each other).
     """
 
     per_scramble: Mapping[str, Array]
     worst_gradient: float
     moved: float
     competing: float
+    steps: float = 0.0
+    executed: float = 0.0
 
     def pooled(self) -> dict[str, float]:
         return {n: float(v.mean()) for n, v in self.per_scramble.items()}
@@ -115,7 +119,8 @@ class NumpyEngine:
             competing += group.probability * r["competing"] / group.count
         gradients = np.array([r["gradient"] for r in results])
         worst = float(np.inf if np.isnan(gradients).any() else gradients.max())
-        return Averages(table, worst, moved, competing)
+        steps, executed = (sum(r.get(n, 0.0) for r in results) for n in ("steps", "executed"))
+        return Averages(table, worst, moved, competing, steps, executed)
 
     def _block(
         self,

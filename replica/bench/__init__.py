@@ -1,0 +1,1 @@
+"""Measurements of this machine: nothing else depends on this package."""
