@@ -132,6 +132,15 @@ class Activation:
     def normalised(self) -> bool:
         return self.log_weight is not None
 
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether a constant added to every score changes nothing, as for softmax."""
+        if self.log_weight is None:
+            return False
+        c = sp.Dummy("c", real=True)
+        moved = self.log_weight.xreplace({self.x: self.x + c}) - self.log_weight
+        return not sp.expand(moved).has(self.x)
+
     def at(self, score: Any, position: Any) -> Any:
         """``sigma(chi)_position`` with ``score`` the field as a function of the index."""
         if self.log_weight is None:

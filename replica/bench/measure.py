@@ -84,7 +84,8 @@ class Bench:
         }
         if baselines is not None:
             runs["scalar baseline"] = lambda: baselines.scalar(nodes)[0]
-        ends, times = {}, {}
+        ends: dict[str, Any] = {}
+        times: dict[str, list[float]] = {}
         for name, run in runs.items():
             self.report(name)
             ends[name] = run()  # also warms up

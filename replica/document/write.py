@@ -48,6 +48,12 @@ def conclusion_name(step: Step, name: str) -> str:
         return rf"\partial_{{{rest},j}}\ell"
     if head == "hessian":
         return rf"\partial_{{{rest[0]},j}}\partial_{{{rest[1:]},i}}\ell"
+    if head == "diagonal":
+        return rf"\Lambda^{{{rest}}}_j"
+    if head in ("left", "right"):  # left_0_k, right_0_v
+        rank, _, sector = rest.partition("_")
+        letter, position = ("a", "j") if head == "left" else ("b", "i")
+        return rf"{letter}^{{({int(rank) + 1}),{sector}}}_{position}"
     if head == "omega":
         return rf"\omega^{{{rest}}}_l"
     if head == "f":

@@ -41,7 +41,7 @@ def iterate(
     max_sweeps: int,
     mixing: float = 1.0,
     precondition: Array | None = None,
-    confirm: bool = True,
+    ahead: float | None = None,
 ) -> Iteration:
     """Find ``x = F(x)`` by Anderson acceleration.
 
@@ -57,8 +57,9 @@ def iterate(
     precondition
         An approximate ``(1 - F')^-1``; with it the map is a Newton step, and the first steps are
         taken with accurate averages.
-    confirm
-        Repeat the last evaluation with the finest inner tolerance before calling it converged.
+    ahead
+        Stop already at ``ahead`` times the tolerance, at the point of the next step; the caller
+        evaluates the residual there.
     """
     x = start.copy()
     points: list[Array] = []
@@ -81,8 +82,8 @@ def iterate(
             continue
         residual = relative_residual(x, fx)
         residuals.append(residual)
-        if residual <= tolerance:
-            if inner <= finest * 1.0001 or not confirm:
+        if residual <= tolerance and ahead is None:
+            if inner <= finest * 1.0001:
                 return Iteration(x, residual, True, sweeps, "")
             inner = finest  # confirm with accurate minimisers
             continue
@@ -95,7 +96,10 @@ def iterate(
         points.append(x)
         images.append(x + slope @ (fx - x))
         points, images = points[-DEPTH:], images[-DEPTH:]
+        close = ahead is not None and residual <= ahead * tolerance
         x = _propose(points, images, feasible, damping, 0.7 if precondition is None else 1.0)
+        if close:
+            return Iteration(x, residual, True, sweeps, "")
     return Iteration(x, residuals[-1] if residuals else float("inf"), False, sweeps,
                      _diagnose(residuals))
 

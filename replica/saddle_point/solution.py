@@ -13,7 +13,9 @@ class Solution:
 
     ``standard_errors`` has the keys ``order_parameters``, ``conjugates``, ``test_error``,
     ``train_loss``, ``free_energy`` and ``replicon``. ``residual`` is undamped, over the twelve
-    equations. ``replicon`` is the spectral radius of the (kk, vv) block, a median of block means.
+    equations. ``dimension`` is the largest number of random variables of a node, ``reductions`` how
+    it was kept small. ``replicon`` is the spectral radius of the (kk, vv) block, a median of block
+    means.
     """
 
     order_parameters: Mapping[str, float]
@@ -31,6 +33,8 @@ class Solution:
     stable: bool | None
     competing_minima: float
     nodes: int
+    dimension: int
+    reductions: tuple[str, ...]
     seed: int
     backend: str
     seconds: float
@@ -59,6 +63,8 @@ class Solution:
             "stable": self.stable,
             "competing_minima": self.competing_minima,
             "nodes": self.nodes,
+            "dimension": self.dimension,
+            "reductions": list(self.reductions),
             "seed": self.seed,
             "backend": self.backend,
             "estimator": self.estimator,

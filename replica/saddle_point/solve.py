@@ -35,9 +35,11 @@ WORST_GRADIENT = 1e-4
 FAR = 0.05
 """A relative move of the overlaps after which every node is searched again."""
 COARSE_NODES = 2**11
-COARSE_SHARE = 32
+COARSE_SHARE = 64
 COARSE_TOLERANCE = 1e-5
 GUIDED_SWEEPS = 30
+AHEAD = 50.0
+"""A guided step from a residual this many times the tolerance is expected to meet it."""
 
 
 @dataclass(frozen=True)
@@ -240,15 +242,18 @@ class SaddlePointProblem:
     @cached_property
     def coarse(self) -> SaddlePointProblem | None:
         """The same problem on few nodes, whose solution and response guide the first steps."""
-        count = max(COARSE_NODES, self.options.nodes // COARSE_SHARE)
-        if count * 4 > self.options.nodes or self.backend.name == "mpmath":
+        share = COARSE_SHARE
+        while share > 2 and self.options.nodes // share < COARSE_NODES:
+            share //= 2
+        if self.options.nodes // share < COARSE_NODES or self.backend.name == "mpmath":
             return None
-        options = replace(
-            self.options, nodes=count, tolerance=max(self.options.tolerance, COARSE_TOLERANCE)
-        )
-        return SaddlePointProblem(
+        options = replace(self.options, tolerance=max(self.options.tolerance, COARSE_TOLERANCE))
+        coarse = SaddlePointProblem(
             self.equations, self.values, self.lengths, options, self.kernels
         )
+        coarse.nodes = self.nodes.thinned(share)
+        coarse.coarse = None
+        return coarse
 
     def _guide(self, alpha: float, x: Array) -> _Guide | None:
         """Solution and response of the coarse problem, where it has a sound one."""
@@ -289,7 +294,7 @@ class SaddlePointProblem:
         if guide is not None:
             found = fixed_point.iterate(
                 step, guide.x, self.feasible, tolerance, GUIDED_SWEEPS,
-                precondition=guide.response.inverse, confirm=False,
+                precondition=guide.response.inverse, ahead=AHEAD,
             )
         else:
             found = fixed_point.iterate(step, x, self.feasible, 1e-3, 60, mixing)
@@ -367,6 +372,8 @@ class SaddlePointProblem:
             stable=stability.radius < 1 if stability else None,
             competing_minima=averages.competing,
             nodes=self.nodes.count,
+            dimension=max(g.dimension for g in self.nodes.groups),
+            reductions=self.nodes.reductions,
             seed=self.options.seed,
             backend=self.engine.name,
             seconds=time.perf_counter() - clock,
