@@ -26,12 +26,12 @@ DEVICE real *take(real **memory, int arrays, int length) {
 #if RANK > 0
 
 /* The Hessian of the loss at the minimiser, D + sum_r left_r right_r^T over sectors, and what the
-   inverse of V^-1 + Hessian needs: K = (1 + D V)^-1 per token, P = K left, C^-1 with
+   inverse of V^-1 + Hessian needs: K = (1 + D V)^-1 per token, P = K left, and
    C = 1 + right^T V P. Woodbury: O(L RANK^2). */
 struct factors {
     real *D[SECTORS][SECTORS], *K[SECTORS][SECTORS], *P[RANK][SECTORS];
     real *left[RANK], *right[RANK][SECTORS];
-    real inverse[RANK][RANK];
+    real C[RANK][RANK];
     real sign; /* of the determinant of V^-1 + Hessian, relative to V^-1 */
 };
 
@@ -50,43 +50,39 @@ DEVICE void set_up_factors(struct factors *f, int length, real **memory) {
     }
 }
 
-/* Invert f->inverse in place, Gauss-Jordan with row exchanges per lane. */
-DEVICE void invert(struct factors *f) {
-    real a[RANK][RANK], b[RANK][RANK];
+/* Solve C X = B in place of B for `columns` right-hand sides, Gauss-Jordan with row exchanges per
+   lane; the sign of the determinant goes into f->sign. */
+DEVICE void solve(struct factors *f, real *B, int columns) {
+    real a[RANK][RANK];
     for (int r = 0; r < RANK; ++r)
-        for (int s = 0; s < RANK; ++s) {
-            a[r][s] = f->inverse[r][s];
-            b[r][s] = rp_splat(r == s ? C(1.0) : C(0.0));
-        }
+        for (int s = 0; s < RANK; ++s) a[r][s] = f->C[r][s];
     for (int c = 0; c < RANK; ++c) {
         for (int r = c + 1; r < RANK; ++r) {
             const mask larger = rp_fabs(a[r][c]) > rp_fabs(a[c][c]);
-            for (int s = 0; s < RANK; ++s) {
-                const real x = a[r][s], y = b[r][s];
+            for (int s = c; s < RANK; ++s) {
+                const real x = a[r][s];
                 a[r][s] = rp_select(larger, a[c][s], x);
                 a[c][s] = rp_select(larger, x, a[c][s]);
-                b[r][s] = rp_select(larger, b[c][s], y);
-                b[c][s] = rp_select(larger, y, b[c][s]);
+            }
+            for (int s = 0; s < columns; ++s) {
+                const real y = B[r * columns + s];
+                B[r * columns + s] = rp_select(larger, B[c * columns + s], y);
+                B[c * columns + s] = rp_select(larger, y, B[c * columns + s]);
             }
             f->sign = rp_select(larger, -f->sign, f->sign);
         }
         f->sign = rp_select(a[c][c] < C(0.0), -f->sign, f->sign);
         const real scale = C(1.0) / a[c][c];
-        for (int s = 0; s < RANK; ++s) {
-            a[c][s] = a[c][s] * scale;
-            b[c][s] = b[c][s] * scale;
-        }
+        for (int s = c + 1; s < RANK; ++s) a[c][s] = a[c][s] * scale;
+        for (int s = 0; s < columns; ++s) B[c * columns + s] = B[c * columns + s] * scale;
         for (int r = 0; r < RANK; ++r) {
             if (r == c) continue;
             const real x = a[r][c];
-            for (int s = 0; s < RANK; ++s) {
-                a[r][s] = a[r][s] - x * a[c][s];
-                b[r][s] = b[r][s] - x * b[c][s];
-            }
+            for (int s = c + 1; s < RANK; ++s) a[r][s] = a[r][s] - x * a[c][s];
+            for (int s = 0; s < columns; ++s)
+                B[r * columns + s] = B[r * columns + s] - x * B[c * columns + s];
         }
     }
-    for (int r = 0; r < RANK; ++r)
-        for (int s = 0; s < RANK; ++s) f->inverse[r][s] = b[r][s];
 }
 
 DEVICE void factorise(const struct block *b, const real *d, struct factors *f) {
@@ -124,8 +120,7 @@ DEVICE void factorise(const struct block *b, const real *d, struct factors *f) {
             }
     }
     for (int r = 0; r < RANK; ++r)
-        for (int s = 0; s < RANK; ++s) f->inverse[r][s] = C_matrix[r][s];
-    invert(f);
+        for (int s = 0; s < RANK; ++s) f->C[r][s] = C_matrix[r][s];
 }
 
 /* Per pair of sectors: sum over tokens of the squared derivative of the displacements by the
@@ -135,6 +130,10 @@ DEVICE void squared_response(const struct block *b, const real *d, struct factor
     const int length = b->length;
     (void)length;
     factorise(b, d, f);
+    real inverse[RANK][RANK];
+    for (int r = 0; r < RANK; ++r)
+        for (int s = 0; s < RANK; ++s) inverse[r][s] = rp_splat(r == s ? C(1.0) : C(0.0));
+    solve(f, &inverse[0][0], RANK);
     real PP[SECTORS][RANK][RANK], QQ[SECTORS][RANK][RANK];
     for (int a = 0; a < SECTORS; ++a)
         for (int r = 0; r < RANK; ++r)
@@ -158,7 +157,7 @@ DEVICE void squared_response(const struct block *b, const real *d, struct factor
                 real cross = rp_splat(C(0.0));
                 for (int r = 0; r < RANK; ++r)
                     for (int s = 0; s < RANK; ++s)
-                        cross = cross + P[r][a] * f->inverse[r][s] * Q[s][c];
+                        cross = cross + P[r][a] * inverse[r][s] * Q[s][c];
                 out[a][c] = out[a][c] + E[a][c] * (E[a][c] + C(2.0) * cross);
             }
         for (int a = 0; a < SECTORS; ++a)
@@ -175,7 +174,7 @@ DEVICE void squared_response(const struct block *b, const real *d, struct factor
                     real inner = rp_splat(C(0.0));
                     for (int t = 0; t < RANK; ++t)
                         for (int u = 0; u < RANK; ++u)
-                            inner = inner + f->inverse[r][t] * QQ[c][t][u] * f->inverse[s][u];
+                            inner = inner + inverse[r][t] * QQ[c][t][u] * inverse[s][u];
                     out[a][c] = out[a][c] + PP[a][r][s] * inner;
                 }
 }
@@ -225,7 +224,7 @@ DEVICE mask newton_trial(const struct block *b, const real *d, struct workspace 
     const int length = b->length;
     struct factors *f = &w->factors;
     const scalar V[SECTORS] = RESPONSES(b);
-    real t[RANK], solved[RANK], slope = rp_splat(C(0.0));
+    real t[RANK], slope = rp_splat(C(0.0));
     (void)length;
     factorise(b, d, f);
     for (int r = 0; r < RANK; ++r) t[r] = rp_splat(C(0.0));
@@ -235,13 +234,10 @@ DEVICE mask newton_trial(const struct block *b, const real *d, struct workspace 
             for (int a = 0; a < SECTORS; ++a)
                 t[r] = t[r] + V[a] * f->right[r][a][AT(l)] * (f->K[a][0][AT(l)] * g);
     }
-    for (int r = 0; r < RANK; ++r) {
-        solved[r] = rp_splat(C(0.0));
-        for (int s = 0; s < RANK; ++s) solved[r] = solved[r] + f->inverse[r][s] * t[s];
-    }
+    solve(f, t, 1);
     EACH_TOKEN {
         real move = f->K[0][0][AT(l)] * w->g[AT(l)];
-        for (int r = 0; r < RANK; ++r) move = move - f->P[r][0][AT(l)] * solved[r];
+        for (int r = 0; r < RANK; ++r) move = move - f->P[r][0][AT(l)] * t[r];
         slope = slope + move * w->g[AT(l)];
         w->u2[AT(l)] = move; /* free until the next evaluation */
     }

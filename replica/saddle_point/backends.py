@@ -9,6 +9,7 @@ from replica.errors import UsageError
 from replica.saddle_point.kernels import Kernels
 from replica.saddle_point.nodes import NodeSet
 from replica.saddle_point.sweep import NumpyEngine
+from replica.saddle_point.workers import Workers
 
 BACKENDS = ("auto", "c", "numpy", "cuda", "mpmath")
 
@@ -62,13 +63,13 @@ def choose(kernels: Kernels, wanted: str, nodes: int) -> Choice:
 
 def build(
     choice: Choice, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float],
-    threads: int | None,
+    workers: Workers,
 ) -> NumpyEngine:
     """The chosen engine on a node set."""
     if choice.name == "c":
         from replica.saddle_point.c_engine import CEngine
 
-        engine: NumpyEngine | None = CEngine.build(kernels, nodes, values, threads)
+        engine: NumpyEngine | None = CEngine.build(kernels, nodes, values, workers)
     elif choice.name == "cuda":
         from replica.codegen.cuda import find_device
         from replica.saddle_point.cuda_engine import CudaEngine
@@ -79,8 +80,8 @@ def build(
     elif choice.name == "mpmath":
         from replica.saddle_point.mpmath_engine import MpmathEngine
 
-        engine = MpmathEngine(kernels, nodes, values, threads)
+        engine = MpmathEngine(kernels, nodes, values, workers)
     else:
-        engine = NumpyEngine(kernels, nodes, values, threads)
+        engine = NumpyEngine(kernels, nodes, values, workers)
     assert engine is not None
     return engine

@@ -14,6 +14,7 @@ from replica.saddle_point import proximal
 from replica.saddle_point.kernels import Kernels
 from replica.saddle_point.nodes import NodeGroup, NodeSet
 from replica.saddle_point.sweep import NumpyEngine, Search
+from replica.saddle_point.workers import Workers
 
 MINIMISE, SEARCH, SEARCH_ALL, AVERAGE, OBSERVE = 1, 2, 4, 8, 16
 SEARCH_MODES: dict[Search, int] = {"none": 0, "near": SEARCH, "all": SEARCH_ALL}
@@ -35,11 +36,10 @@ class CEngine(NumpyEngine):
 
     def __init__(
         self, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float], library: Any,
-        source: KernelSource, threads: int | None,
+        source: KernelSource, workers: Workers | None,
     ) -> None:
-        super().__init__(kernels, nodes, values, threads)
+        super().__init__(kernels, nodes, values, workers)
         self.library, self.source = library, source
-        self.norms = [np.zeros(g.count) for g in nodes.groups]
         self.fields = []
         for g in nodes.groups:
             arrays = [g.arrays[n] for n, _ in source.fields]
@@ -47,13 +47,14 @@ class CEngine(NumpyEngine):
 
     @classmethod
     def build(
-        cls, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float], threads: int | None
+        cls, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float],
+        workers: Workers | None = None,
     ) -> CEngine | None:
         """The engine, or ``None`` if the model or the machine does not allow it."""
         if kernels.compiled is None:
             return None
         source, library = kernels.compiled
-        return cls(kernels, nodes, values, library, source, threads)
+        return cls(kernels, nodes, values, library, source, workers)
 
     def block_size(self, group: NodeGroup) -> int:
         chunk = CHUNK if group.length <= 16 else 1024

@@ -21,6 +21,7 @@ from replica.saddle_point.c_engine import (
 from replica.saddle_point.kernels import Kernels
 from replica.saddle_point.nodes import NodeGroup, NodeSet
 from replica.saddle_point.sweep import Averages, NumpyEngine, Search
+from replica.saddle_point.workers import Workers
 
 CHUNK = 2**21
 """Nodes of one launch: their sums are kept per node until they are added up."""
@@ -40,12 +41,12 @@ class CudaEngine(NumpyEngine):
         self, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float], device: Device,
         source: KernelSource,
     ) -> None:
-        super().__init__(kernels, nodes, values, threads=1)
+        super().__init__(kernels, nodes, values, Workers(1))
         self.device, self.source = device, source
         xp = device.xp
         self.state = [xp.asarray(s) for s in self.state]
         self.margins = [xp.asarray(m) for m in self.margins]
-        self.norms = [xp.zeros(g.count) for g in nodes.groups]
+        self.norms = [xp.asarray(n) for n in self.norms]
         self.arrays = [
             [xp.asarray(g.arrays[n]) for n, _ in source.fields] for g in nodes.groups
         ]

@@ -19,6 +19,7 @@ from replica.saddle_point import proximal
 from replica.saddle_point.kernels import Kernels
 from replica.saddle_point.nodes import NodeGroup, NodeSet
 from replica.saddle_point.sweep import NumpyEngine, Search
+from replica.saddle_point.workers import Workers
 
 MAX_NODES = 2**12
 DIGITS = 40
@@ -32,9 +33,9 @@ class MpmathEngine(NumpyEngine):
 
     def __init__(
         self, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float],
-        threads: int | None = None,
+        workers: Workers | None = None,
     ) -> None:
-        super().__init__(kernels, nodes, values, threads=1)  # the precision is a global setting
+        super().__init__(kernels, nodes, values, Workers(1))  # the precision is a global setting
         p = kernels.programs
         self.programs = {
             q.name: (q, compile_mpmath(q))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from replica.errors import UsageError
 from replica.model import LABEL, NOISE, Array, Model
 from replica.normals import standard_normal
+from replica.saddle_point.workers import Workers
 
 SCRAMBLES = 8
 MAX_SOBOL_DIMENSION = 21201
@@ -84,7 +84,7 @@ def make_nodes(
     values: Mapping[str, float],
     needed: Collection[str],
     label: Callable[[Mapping[str, Any], int], tuple[Any, ...]] | None,
-    threads: int = 1,
+    workers: Workers | None = None,
 ) -> NodeSet:
     """Draw the nodes.
 
@@ -99,12 +99,13 @@ def make_nodes(
     label
         The generated channel, called with named arrays; ``None`` where no label is stored.
     """
+    workers = workers or Workers(1)
     groups = []
     for length, probability in sorted(lengths.items()):
         share = max(1, math.ceil(count * probability / SCRAMBLES))
         power = max(4, math.ceil(math.log2(share)))
         groups.append(
-            _group(model, length, probability, power, seed, values, needed, label, threads)
+            _group(model, length, probability, power, seed, values, needed, label, workers)
         )
     return NodeSet(tuple(groups), seed, tuple(_reductions(model, needed)))
 
@@ -143,7 +144,7 @@ def _group(
     values: Mapping[str, float],
     needed: Collection[str],
     label: Callable[[Mapping[str, Any], int], tuple[Any, ...]] | None,
-    threads: int,
+    workers: Workers,
 ) -> NodeGroup:
     taught = [s for s in model.sectors if s.teacher.__name__ in needed]
     noisy = [s for s in model.sectors if s.noise.__name__ in needed]
@@ -163,12 +164,14 @@ def _group(
         raise UsageError("length", length, f"at most {MAX_SOBOL_DIMENSION // 4 - 1} tokens")
     per_scramble = 2**power
     total = SCRAMBLES * per_scramble
+    names_of = [*(s.teacher.__name__ for s in taught), *(s.noise.__name__ for s in noisy)]
+    # one block: large enough for huge pages, which are much cheaper to touch first
+    block = np.empty((len(names_of) * length + (NOISE.name in needed), total))
     arrays: dict[str, Array] = {
-        **{s.teacher.__name__: np.empty((length, total)) for s in taught},
-        **{s.noise.__name__: np.empty((length, total)) for s in noisy},
+        n: block[k * length : (k + 1) * length] for k, n in enumerate(names_of)
     }
     if NOISE.name in needed:
-        arrays[NOISE.name] = np.empty(total)
+        arrays[NOISE.name] = block[-1]
 
     def draw(scramble: int) -> None:
         here = slice(scramble * per_scramble, (scramble + 1) * per_scramble)
@@ -185,12 +188,9 @@ def _group(
             else:
                 standard_normal(u[place], arrays[name][:, here])
 
-    if threads > 1 and total * dimension > SMALL:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(draw, range(SCRAMBLES)))
-    else:
-        for scramble in range(SCRAMBLES):
-            draw(scramble)
+    if total * dimension < SMALL:
+        workers = Workers(1)
+    workers.map(draw, range(SCRAMBLES))
     if label is not None:
         found = label({**values, **arrays}, length)[0]
         arrays[LABEL.name] = np.broadcast_to(found, (total,)).copy()

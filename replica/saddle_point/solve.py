@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from replica.saddle_point.response import Response, response, standard_errors
 from replica.saddle_point.solution import Solution
 from replica.saddle_point.stability import replicon
 from replica.saddle_point.sweep import Averages, NumpyEngine, Search
+from replica.saddle_point.workers import Workers
 
 MAX_SWEEPS = 300
 MAX_SEARCHES = 6
@@ -38,7 +38,7 @@ COARSE_NODES = 2**11
 COARSE_SHARE = 64
 COARSE_TOLERANCE = 1e-5
 GUIDED_SWEEPS = 30
-AHEAD = 50.0
+AHEAD = 100.0
 """A guided step from a residual this many times the tolerance is expected to meet it."""
 
 
@@ -124,17 +124,17 @@ class SaddlePointProblem:
     def nodes(self) -> NodeSet:
         return make_nodes(
             self.model, self.lengths, self.options.nodes, self.options.seed, self.values,
-            self.kernels.node_inputs, self.kernels.label, self.threads,
+            self.kernels.node_inputs, self.kernels.label, self.workers,
         )
 
-    @property
-    def threads(self) -> int:
-        return self.options.threads or os.cpu_count() or 1
+    @cached_property
+    def workers(self) -> Workers:
+        return Workers(self.options.threads)
 
     @cached_property
     def engine(self) -> NumpyEngine:
         return backends.build(
-            self.backend, self.kernels, self.nodes, self.values, self.options.threads
+            self.backend, self.kernels, self.nodes, self.values, self.workers
         )
 
     # -- the map ---------------------------------------------------------------------------------
@@ -253,6 +253,7 @@ class SaddlePointProblem:
         )
         coarse.nodes = self.nodes.thinned(share)
         coarse.coarse = None
+        coarse.workers = self.workers
         return coarse
 
     def _guide(self, alpha: float, x: Array) -> _Guide | None:

@@ -45,7 +45,7 @@ def replicon(engine: NumpyEngine, values: Mapping[str, float]) -> Replicon | Non
         return group.probability * mean
 
     blocks = np.zeros((BLOCKS, len(sectors), len(sectors)))
-    for job, found in zip(jobs, engine.map(total, jobs), strict=True):
+    for job, found in zip(jobs, engine.workers.map(total, jobs), strict=True):
         blocks[job[0]] += found
     V = np.array([values[s.V.name] for s in sectors])
     T = values["alpha"] * V[None, :, None] ** 2 * blocks

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +12,7 @@ from replica.model import LABEL, Array
 from replica.saddle_point import proximal
 from replica.saddle_point.kernels import Kernels
 from replica.saddle_point.nodes import SCRAMBLES, NodeGroup, NodeSet
+from replica.saddle_point.workers import Workers
 
 BLOCK = 2048
 RESPONSE_WORK = 2e10
@@ -53,17 +52,23 @@ class NumpyEngine:
 
     def __init__(
         self, kernels: Kernels, nodes: NodeSet, values: Mapping[str, float],
-        threads: int | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.kernels = kernels
         self.values = values
         self.nodes = nodes
-        self.threads = threads or os.cpu_count() or 1
+        self.workers = workers or Workers()
         rows = 1 if kernels.eliminated else len(kernels.model.sectors)
         self.close = [self._fluctuation_scale(g) for g in nodes.groups]
-        self.state = [np.zeros((rows * g.length, g.count)) for g in nodes.groups]
-        self.margins = [np.full(g.count, np.inf) for g in nodes.groups]
-        self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        self.state, self.margins, self.norms = [], [], []
+        for g in nodes.groups:
+            # one block: large enough for huge pages, which are much cheaper to touch first
+            block = np.empty((rows * g.length + 2, g.count))
+            block[...] = 0.0
+            block[-2] = np.inf
+            self.state.append(block[:-2])
+            self.margins.append(block[-2])
+            self.norms.append(block[-1])
 
     def _fluctuation_scale(self, group: NodeGroup) -> float:
         """5% of the prior energy ``E y^2/2``: a rival minimum closer than this competes."""
@@ -90,13 +95,7 @@ class NumpyEngine:
         def run(job: tuple[NodeGroup, Array, slice]) -> dict[str, Any]:
             return self._block(*job, values, tolerance, search, observe)
 
-        return self._combine(jobs, self.map(run, jobs))
-
-    def map(self, function: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
-        """``function`` of each job, in order, on all threads."""
-        if self._pool is None or len(jobs) == 1:
-            return [function(j) for j in jobs]
-        return [*self._pool.map(function, jobs)]
+        return self._combine(jobs, self.workers.map(run, jobs))
 
     def _number(self, group: NodeGroup) -> int:
         return next(i for i, g in enumerate(self.nodes.groups) if g is group)

@@ -250,3 +250,75 @@ def test_ctrl_c_stops_a_validation(tmp_path, delay):
     time.sleep(1.0)
     with pytest.raises(ProcessLookupError):  # no worker is left in the group
         os.killpg(running.pid, 0)
+
+
+def test_doctor_names_every_backend_and_the_choice(capsys):
+    code, out, _ = call(capsys, "doctor", "--json")
+    found = strict(out)
+    assert code == 0
+    assert set(found["backends"]) == {"c", "numpy", "cuda", "mpmath"}
+    assert found["backends"]["numpy"]["works"] is True
+    assert found["auto"]["backend"] == ("c" if found["backends"]["c"]["works"] else "numpy")
+    assert all(b["why"] for b in found["backends"].values())
+    code, out, _ = call(capsys, "doctor")
+    assert code == 0
+    assert "auto chooses" in out
+
+
+def test_doctor_says_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr("replica.codegen.c_compiler.find_compiler", lambda: None)
+    code, out, _ = call(capsys, "doctor", "--json")
+    found = strict(out)
+    assert code == 0
+    assert found["auto"]["backend"] == "numpy"
+    assert "no C compiler" in found["backends"]["c"]["why"]
+
+
+@pytest.mark.parametrize("target", ["c", "cuda", "numpy", "mpmath"])
+def test_codegen_prints_or_writes(capsys, tmp_path, target):
+    words = ["codegen", "--activation", "linear", "--length", "2", "--target", target]
+    code, out, _ = call(capsys, *words)
+    assert code == 0
+    assert "from step" in out
+    file = tmp_path / "kernel.txt"
+    code, printed, _ = call(capsys, *words, "--output", str(file))
+    assert code == 0
+    assert printed.strip() == str(file)
+    assert file.read_text().strip() == out.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [(["codegen", "--activation", "linear", "--target", "fortran"], "fortran"),
+     (["codegen", "--activation", "unheard"], "unheard"),
+     (["codegen", "--activation", "linear", "--length", "0"], "0"),
+     (["codegen", "--activation", "linear", "--output", "/no/such/folder/x"], "output"),
+     (["bench", "--nodes", "1"], "nodes"), (["bench", "--backend", "abacus"], "abacus"),
+     (["simulate", *MODEL, "--backend", "c"], "backend")],
+)
+def test_bad_words_of_the_new_commands(capsys, words, named):
+    code, out, err = call(capsys, *words)
+    assert code == 2
+    assert out == ""
+    assert named in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_bench_writes_one_document(capsys, tmp_path):
+    file = tmp_path / "bench.json"
+    code, out, _ = call(capsys, "bench", "--quick", "--nodes", "8192", "--numpy-nodes", "1024",
+                        "--repeat", "1", "--json", "--output", str(file))
+    found = strict(out)
+    assert code == 0
+    assert strict(file.read_text()) == found
+    assert found["saddle_point"]["ratio_to_iteration"]["iteration"] == 1.0
+    assert found["curve"]["converged"] is True
+
+
+def test_solve_says_how_many_variables_a_node_has(capsys):
+    code, out, _ = call(capsys, "solve", *MODEL, *SMALL, "--json")
+    found = strict(out)
+    assert code == 0
+    assert found["dimension"] == 6
+    assert any("shift" in r for r in found["reductions"])

@@ -9,6 +9,7 @@ from replica.api import derive_model
 from replica.codegen.c_compiler import find_compiler
 from replica.errors import UsageError
 from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
+from replica.saddle_point.stability import replicon
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 VALUES = {"nu": 2.0, "Delta": 0.1, "r_k": 0.5, "r_v": 0.5}
@@ -71,6 +72,48 @@ def test_asking_for_c_where_it_cannot_be_had_is_an_error():
     assert caught.value.field == "backend"
 
 
-def test_no_compiler_falls_back_to_numpy(monkeypatch):
+def test_no_compiler_falls_back_to_numpy_and_says_so(monkeypatch):
     monkeypatch.setattr("replica.codegen.c_compiler.find_compiler", lambda: None)
-    assert problem("auto", "softmax", {2: 1.0}).engine.name == "numpy"
+    p = problem("auto", "softmax", {2: 1.0})
+    assert p.engine.name == "numpy"
+    assert "no C compiler" in p.backend.note
+
+
+def test_asking_for_cuda_without_a_device_says_why(monkeypatch):
+    monkeypatch.setattr("replica.codegen.cuda.find_device", lambda: (None, "no driver here"))
+    with pytest.raises(UsageError, match="no driver here"):
+        problem("cuda", "softmax", {2: 1.0})
+
+
+def test_the_replicon_agrees(activation):
+    point = np.array([0.3, 0.4, 1.2, 0.6, 0.7, 0.9])
+    found = []
+    for backend in ("c", "numpy"):
+        p = problem(backend, activation, {1: 0.25, 3: 0.75})
+        at = p.uniform(point, 2.0)
+        p.engine.sweep(at, 1e-12, search="all")
+        found.append(replicon(p.engine, at))
+    assert found[0].radius == pytest.approx(found[1].radius, rel=1e-9)
+    # the spread over blocks feels single nodes next to a singularity of the response
+    assert found[0].standard_error == pytest.approx(found[1].standard_error, rel=0.01)
+
+
+def test_near_searches_revisit_only_close_rivals():
+    p = problem("c", "erf", {3: 1.0}, nodes=2**12)
+    point = np.array([0.3, 0.4, 4.0, 0.6, 0.7, 0.9])
+    at = p.uniform(point, 2.0)
+    full = p.engine.sweep(at, 1e-10, "all")
+    near = p.engine.sweep(at, 1e-10, "near")
+    assert near.moved == 0
+    # which rivals are seen depends a little on where the search starts
+    assert near.competing == pytest.approx(full.competing, rel=0.1)
+    assert full.competing > 0
+    assert 0 < near.executed < 0.5 * full.executed
+    assert p.engine.sweep(at, 1e-10).executed == 0
+
+
+def test_long_sequences_cost_no_compilation():
+    p = problem("c", "softmax", {300: 1.0}, nodes=256)
+    q = problem("c", "softmax", {2: 1.0}, nodes=256)
+    assert p.kernels.source.for_cpu() == q.kernels.source.for_cpu()
+    assert p.solve(2.0).converged
