@@ -12,6 +12,6 @@ timeout 60 python3 -m replica doctor --json >"$out/doctor.json" || status=1
 timeout 200 python3 -m pytest -m gpu tests/gpu -p no:cacheprovider 2>&1 | tee "$out/pytest.txt"
 [ "${PIPESTATUS[0]}" = 0 ] || status=1
 timeout 100 python3 benchmarks/gpu.py --json "$out/gpu.json" || status=1
-timeout 100 python3 -m replica bench --backend cuda --quick --nodes 4194304 --numpy-nodes 2048 \
+timeout 100 python3 -m replica bench --backend cuda --quick --nodes 1048576 --numpy-nodes 2048 \
     --repeat 3 --output "$out/bench.json" || status=1
 exit $status

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define SINGLE 0
+#define SMALL
 #define DEVICE static inline __attribute__((always_inline))
 #define ROUTINE static __attribute__((noinline))
 #define C(x) x

@@ -3,8 +3,13 @@
    SINGLE selects single precision, where the elementary functions are CUDA's own. */
 
 #define LANES 1
+#define SMALL _Pragma("unroll") /* loops over ranks and sectors */
 #define DEVICE __device__ __forceinline__
+#if FIXED_LENGTH /* everything in one function: arrays of known size can live in registers */
+#define ROUTINE DEVICE
+#else
 #define ROUTINE __device__ __noinline__
+#endif
 #define restrict __restrict__
 
 #if SINGLE

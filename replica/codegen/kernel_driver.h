@@ -36,14 +36,14 @@ struct factors {
 };
 
 DEVICE void set_up_factors(struct factors *f, int length, real **memory) {
-    for (int a = 0; a < SECTORS; ++a)
-        for (int c = 0; c < SECTORS; ++c) {
+    SMALL for (int a = 0; a < SECTORS; ++a)
+        SMALL for (int c = 0; c < SECTORS; ++c) {
             f->D[a][c] = take(memory, 1, length);
             f->K[a][c] = take(memory, 1, length);
         }
-    for (int r = 0; r < RANK; ++r) {
+    SMALL for (int r = 0; r < RANK; ++r) {
         f->left[r] = take(memory, 1, length);
-        for (int a = 0; a < SECTORS; ++a) {
+        SMALL for (int a = 0; a < SECTORS; ++a) {
             f->P[r][a] = take(memory, 1, length);
             f->right[r][a] = take(memory, 1, length);
         }
@@ -54,17 +54,17 @@ DEVICE void set_up_factors(struct factors *f, int length, real **memory) {
    lane; the sign of the determinant goes into f->sign. */
 DEVICE void solve(struct factors *f, real *B, int columns) {
     real a[RANK][RANK];
-    for (int r = 0; r < RANK; ++r)
-        for (int s = 0; s < RANK; ++s) a[r][s] = f->C[r][s];
-    for (int c = 0; c < RANK; ++c) {
-        for (int r = c + 1; r < RANK; ++r) {
+    SMALL for (int r = 0; r < RANK; ++r)
+        SMALL for (int s = 0; s < RANK; ++s) a[r][s] = f->C[r][s];
+    SMALL for (int c = 0; c < RANK; ++c) {
+        SMALL for (int r = c + 1; r < RANK; ++r) {
             const mask larger = rp_fabs(a[r][c]) > rp_fabs(a[c][c]);
-            for (int s = c; s < RANK; ++s) {
+            SMALL for (int s = c; s < RANK; ++s) {
                 const real x = a[r][s];
                 a[r][s] = rp_select(larger, a[c][s], x);
                 a[c][s] = rp_select(larger, x, a[c][s]);
             }
-            for (int s = 0; s < columns; ++s) {
+            SMALL for (int s = 0; s < columns; ++s) {
                 const real y = B[r * columns + s];
                 B[r * columns + s] = rp_select(larger, B[c * columns + s], y);
                 B[c * columns + s] = rp_select(larger, y, B[c * columns + s]);
@@ -73,13 +73,13 @@ DEVICE void solve(struct factors *f, real *B, int columns) {
         }
         f->sign = rp_select(a[c][c] < C(0.0), -f->sign, f->sign);
         const real scale = C(1.0) / a[c][c];
-        for (int s = c + 1; s < RANK; ++s) a[c][s] = a[c][s] * scale;
-        for (int s = 0; s < columns; ++s) B[c * columns + s] = B[c * columns + s] * scale;
-        for (int r = 0; r < RANK; ++r) {
+        SMALL for (int s = c + 1; s < RANK; ++s) a[c][s] = a[c][s] * scale;
+        SMALL for (int s = 0; s < columns; ++s) B[c * columns + s] = B[c * columns + s] * scale;
+        SMALL for (int r = 0; r < RANK; ++r) {
             if (r == c) continue;
             const real x = a[r][c];
-            for (int s = c + 1; s < RANK; ++s) a[r][s] = a[r][s] - x * a[c][s];
-            for (int s = 0; s < columns; ++s)
+            SMALL for (int s = c + 1; s < RANK; ++s) a[r][s] = a[r][s] - x * a[c][s];
+            SMALL for (int s = 0; s < columns; ++s)
                 B[r * columns + s] = B[r * columns + s] - x * B[c * columns + s];
         }
     }
@@ -92,8 +92,8 @@ DEVICE void factorise(const struct block *b, const real *d, struct factors *f) {
     (void)length;
     curvature_at(b, d, f);
     real C_matrix[RANK][RANK];
-    for (int r = 0; r < RANK; ++r)
-        for (int s = 0; s < RANK; ++s) C_matrix[r][s] = rp_splat(r == s ? C(1.0) : C(0.0));
+    SMALL for (int r = 0; r < RANK; ++r)
+        SMALL for (int s = 0; s < RANK; ++s) C_matrix[r][s] = rp_splat(r == s ? C(1.0) : C(0.0));
     f->sign = rp_splat(C(1.0));
     EACH_TOKEN {
 #if SECTORS == 1
@@ -109,18 +109,18 @@ DEVICE void factorise(const struct block *b, const real *d, struct factors *f) {
         f->K[1][1][AT(l)] = m00 * inverse;
 #endif
         f->sign = rp_select(det < C(0.0), -f->sign, f->sign);
-        for (int s = 0; s < RANK; ++s)
-            for (int a = 0; a < SECTORS; ++a)
+        SMALL for (int s = 0; s < RANK; ++s)
+            SMALL for (int a = 0; a < SECTORS; ++a)
                 f->P[s][a][AT(l)] = f->K[a][sector[s]][AT(l)] * f->left[s][AT(l)];
-        for (int r = 0; r < RANK; ++r)
-            for (int a = 0; a < SECTORS; ++a) {
+        SMALL for (int r = 0; r < RANK; ++r)
+            SMALL for (int a = 0; a < SECTORS; ++a) {
                 const real w = V[a] * f->right[r][a][AT(l)];
-                for (int s = 0; s < RANK; ++s)
+                SMALL for (int s = 0; s < RANK; ++s)
                     C_matrix[r][s] = C_matrix[r][s] + w * f->P[s][a][AT(l)];
             }
     }
-    for (int r = 0; r < RANK; ++r)
-        for (int s = 0; s < RANK; ++s) f->C[r][s] = C_matrix[r][s];
+    SMALL for (int r = 0; r < RANK; ++r)
+        SMALL for (int s = 0; s < RANK; ++s) f->C[r][s] = C_matrix[r][s];
 }
 
 /* Per pair of sectors: sum over tokens of the squared derivative of the displacements by the
@@ -131,49 +131,49 @@ DEVICE void squared_response(const struct block *b, const real *d, struct factor
     (void)length;
     factorise(b, d, f);
     real inverse[RANK][RANK];
-    for (int r = 0; r < RANK; ++r)
-        for (int s = 0; s < RANK; ++s) inverse[r][s] = rp_splat(r == s ? C(1.0) : C(0.0));
+    SMALL for (int r = 0; r < RANK; ++r)
+        SMALL for (int s = 0; s < RANK; ++s) inverse[r][s] = rp_splat(r == s ? C(1.0) : C(0.0));
     solve(f, &inverse[0][0], RANK);
     real PP[SECTORS][RANK][RANK], QQ[SECTORS][RANK][RANK];
-    for (int a = 0; a < SECTORS; ++a)
-        for (int r = 0; r < RANK; ++r)
-            for (int s = 0; s < RANK; ++s) PP[a][r][s] = QQ[a][r][s] = rp_splat(C(0.0));
-    for (int a = 0; a < SECTORS; ++a)
-        for (int c = 0; c < SECTORS; ++c) out[a][c] = rp_splat(C(0.0));
+    SMALL for (int a = 0; a < SECTORS; ++a)
+        SMALL for (int r = 0; r < RANK; ++r)
+            SMALL for (int s = 0; s < RANK; ++s) PP[a][r][s] = QQ[a][r][s] = rp_splat(C(0.0));
+    SMALL for (int a = 0; a < SECTORS; ++a)
+        SMALL for (int c = 0; c < SECTORS; ++c) out[a][c] = rp_splat(C(0.0));
     EACH_TOKEN {
         real P[RANK][SECTORS], Q[RANK][SECTORS], E[SECTORS][SECTORS];
-        for (int r = 0; r < RANK; ++r)
-            for (int a = 0; a < SECTORS; ++a) {
+        SMALL for (int r = 0; r < RANK; ++r)
+            SMALL for (int a = 0; a < SECTORS; ++a) {
                 P[r][a] = f->P[r][a][AT(l)];
                 Q[r][a] = rp_splat(C(0.0));
-                for (int e = 0; e < SECTORS; ++e)
+                SMALL for (int e = 0; e < SECTORS; ++e)
                     Q[r][a] = Q[r][a] + f->K[a][e][AT(l)] * f->right[r][e][AT(l)];
             }
-        for (int a = 0; a < SECTORS; ++a)
-            for (int c = 0; c < SECTORS; ++c) {
+        SMALL for (int a = 0; a < SECTORS; ++a)
+            SMALL for (int c = 0; c < SECTORS; ++c) {
                 E[a][c] = rp_splat(C(0.0));
-                for (int e = 0; e < SECTORS; ++e)
+                SMALL for (int e = 0; e < SECTORS; ++e)
                     E[a][c] = E[a][c] + f->K[a][e][AT(l)] * f->D[e][c][AT(l)];
                 real cross = rp_splat(C(0.0));
-                for (int r = 0; r < RANK; ++r)
-                    for (int s = 0; s < RANK; ++s)
+                SMALL for (int r = 0; r < RANK; ++r)
+                    SMALL for (int s = 0; s < RANK; ++s)
                         cross = cross + P[r][a] * inverse[r][s] * Q[s][c];
                 out[a][c] = out[a][c] + E[a][c] * (E[a][c] + C(2.0) * cross);
             }
-        for (int a = 0; a < SECTORS; ++a)
-            for (int r = 0; r < RANK; ++r)
-                for (int s = 0; s < RANK; ++s) {
+        SMALL for (int a = 0; a < SECTORS; ++a)
+            SMALL for (int r = 0; r < RANK; ++r)
+                SMALL for (int s = 0; s < RANK; ++s) {
                     PP[a][r][s] = PP[a][r][s] + P[r][a] * P[s][a];
                     QQ[a][r][s] = QQ[a][r][s] + Q[r][a] * Q[s][a];
                 }
     }
-    for (int a = 0; a < SECTORS; ++a)
-        for (int c = 0; c < SECTORS; ++c)
-            for (int r = 0; r < RANK; ++r)
-                for (int s = 0; s < RANK; ++s) {
+    SMALL for (int a = 0; a < SECTORS; ++a)
+        SMALL for (int c = 0; c < SECTORS; ++c)
+            SMALL for (int r = 0; r < RANK; ++r)
+                SMALL for (int s = 0; s < RANK; ++s) {
                     real inner = rp_splat(C(0.0));
-                    for (int t = 0; t < RANK; ++t)
-                        for (int u = 0; u < RANK; ++u)
+                    SMALL for (int t = 0; t < RANK; ++t)
+                        SMALL for (int u = 0; u < RANK; ++u)
                             inner = inner + inverse[r][t] * QQ[c][t][u] * inverse[s][u];
                     out[a][c] = out[a][c] + PP[a][r][s] * inner;
                 }
@@ -227,17 +227,17 @@ DEVICE mask newton_trial(const struct block *b, const real *d, struct workspace 
     real t[RANK], slope = rp_splat(C(0.0));
     (void)length;
     factorise(b, d, f);
-    for (int r = 0; r < RANK; ++r) t[r] = rp_splat(C(0.0));
+    SMALL for (int r = 0; r < RANK; ++r) t[r] = rp_splat(C(0.0));
     EACH_TOKEN {
         const real g = w->g[AT(l)];
-        for (int r = 0; r < RANK; ++r)
-            for (int a = 0; a < SECTORS; ++a)
+        SMALL for (int r = 0; r < RANK; ++r)
+            SMALL for (int a = 0; a < SECTORS; ++a)
                 t[r] = t[r] + V[a] * f->right[r][a][AT(l)] * (f->K[a][0][AT(l)] * g);
     }
     solve(f, t, 1);
     EACH_TOKEN {
         real move = f->K[0][0][AT(l)] * w->g[AT(l)];
-        for (int r = 0; r < RANK; ++r) move = move - f->P[r][0][AT(l)] * t[r];
+        SMALL for (int r = 0; r < RANK; ++r) move = move - f->P[r][0][AT(l)] * t[r];
         slope = slope + move * w->g[AT(l)];
         w->u2[AT(l)] = move; /* free until the next evaluation */
     }
@@ -445,8 +445,8 @@ DEVICE void respond(index_t at, index_t nodes, int length, const scalar *const *
     (void)state;
 #endif
     squared_response(&b, d, &f, out);
-    for (int a = 0; a < SECTORS; ++a)
-        for (int c = 0; c < SECTORS; ++c) sums[(a * SECTORS + c) * pitch] = rp_total(out[a][c]);
+    SMALL for (int a = 0; a < SECTORS; ++a)
+        SMALL for (int c = 0; c < SECTORS; ++c) sums[(a * SECTORS + c) * pitch] = rp_total(out[a][c]);
 #else
     (void)at; (void)nodes; (void)length; (void)fields; (void)uniform; (void)state; (void)sums;
     (void)pitch; (void)memory;

@@ -100,13 +100,13 @@ class CudaEngine(NumpyEngine):
         slow = self.device.host((~(self.norms[number] <= tolerance)).nonzero()[0])
         if not slow.size:
             return False
-        state = self.state[number]
+        state, there = self.state[number], self.device.xp.asarray(slow)
         found = proximal.minimise_attention(
             self.kernels, self.block_inputs(group, slow, values),
-            self.device.host(state[:, slow]), tolerance, group.length,
+            self.device.host(state[:, there]), tolerance, group.length,
         )
-        state[:, slow] = self.device.xp.asarray(found.displacement)
-        self.norms[number][slow] = self.device.xp.asarray(found.gradient)
+        state[:, there] = self.device.xp.asarray(found.displacement)
+        self.norms[number][there] = self.device.xp.asarray(found.gradient)
         return True
 
     def _launch(
