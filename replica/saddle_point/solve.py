@@ -319,6 +319,9 @@ class SaddlePointProblem:
                 None if guide is None else guide.response.inverse,
             )
             sweeps += found.sweeps
+        else:  # the last search still moved a node: what is returned belongs to the last point
+            averages = self.engine.sweep(self.uniform(found.x, alpha), self.inner)
+            sweeps += 1
         return _End(found, averages, sweeps)
 
     def _solve_from(self, alpha: float, start: Array | None, mixing: float = 1.0) -> Solution:
@@ -347,6 +350,8 @@ class SaddlePointProblem:
         penalty = sum(
             0.5 * at[s.ridge.name] * found.x[3 * i + 1] for i, s in enumerate(self.sectors)
         )
+        if found.converged and residual > 10 * self.options.tolerance:
+            messages.append(f"the residual is {residual:.1e} once every minimum was searched again")
         stability = replicon(self.engine, at)
         moves = guide.response if guide else response(self, found.x, alpha, self.inner)
         errors = standard_errors(self, moves, averages, found.x, alpha)
