@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from derivations.setting import Setting, make_setting, parse_alphas
-from replica.codegen.c_compiler import compiler_works
+from replica.codegen.c_compiler import working_compiler
 from replica.errors import UsageError
 from replica.saddle_point.solution import Solution
 from replica.saddle_point.solve import SolverOptions
@@ -109,7 +109,7 @@ def quick_study(seed: int = 0) -> Study:
         setting = make_setting(length=3, **row)
         curve = tuple(alpha * f for f in (0.25, 0.5, 0.75, 1.0, 1.25, 1.5))
         cases.append(Case(setting, alpha, curve, (0.5 * alpha, 1.5 * alpha)))
-    compiled = compiler_works()
+    compiled = working_compiler() is not None
     return Study(
         name="quick", cases=tuple(cases), dimensions=(100, 200), seeds=(32, 32),
         nodes=2**16 if compiled else 2**13, curve_nodes=2**14 if compiled else 2**11,

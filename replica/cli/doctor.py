@@ -38,8 +38,8 @@ def examine() -> dict[str, Any]:
     from replica.codegen.c_compiler import (
         cache_folder,
         compiler_version,
-        compiler_works,
-        find_compiler,
+        find_compilers,
+        working_compiler,
     )
     from replica.codegen.cuda import find_device
     from replica.codegen.nvrtc import nvrtc_version
@@ -50,12 +50,12 @@ def examine() -> dict[str, Any]:
         except PackageNotFoundError:
             return None
 
-    compiler = find_compiler()
-    works = compiler_works()
+    works = working_compiler()
+    compiler = works or next(iter(find_compilers()), None)
     device, found = find_device()
     compiled = "generated C, compiled once and cached" if works else (
         "no C compiler was found (CC, cc, gcc, clang)" if compiler is None
-        else f"{compiler} does not build a shared library with vector extensions"
+        else f"{' '.join(compiler)} does not build a shared library with vector extensions"
     )
     auto = {
         "backend": "c" if works else "numpy",
@@ -69,12 +69,13 @@ def examine() -> dict[str, Any]:
             "cores": os.cpu_count(),
         },
         "compiler": {
-            "path": compiler, "version": compiler_version(compiler) if compiler else None,
+            "path": " ".join(compiler) if compiler else None,
+            "version": compiler_version(compiler) if compiler else None,
             "cache": str(cache_folder()),
         },
         "cuda": {"device": found, "nvrtc": nvrtc_version(), **_driver(device)},
         "backends": {
-            "c": {"works": works, "why": compiled},
+            "c": {"works": works is not None, "why": compiled},
             "numpy": {"works": True, "why": "always there"},
             "cuda": {"works": device is not None, "why": found},
             "mpmath": {"works": True, "why": "reference for few nodes"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -16,13 +17,22 @@ FLAGS = (
 )
 
 
-def find_compiler() -> str | None:
-    """The first of ``$CC``, ``cc``, ``gcc``, ``clang`` that exists, or ``None``."""
-    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
-        found = shutil.which(name) if name else None
-        if found:
-            return found
-    return None
+Command = tuple[str, ...]
+"""A compiler's path, and the arguments that ``$CC`` gives it."""
+
+
+def find_compilers() -> tuple[Command, ...]:
+    """``$CC`` with its arguments, ``cc``, ``gcc`` and ``clang``: those that exist."""
+    try:
+        wanted = shlex.split(os.environ.get("CC", ""))
+    except ValueError:  # a quotation that does not end
+        wanted = []
+    found = [
+        (path, *arguments)
+        for name, *arguments in ([wanted] if wanted else []) + [["cc"], ["gcc"], ["clang"]]
+        if (path := shutil.which(name))
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def cache_folder() -> Path:
@@ -34,28 +44,34 @@ def cache_folder() -> Path:
     return Path(base) / "replica"
 
 
-def compiler_works() -> bool:
-    """Whether generated C can be built and loaded here."""
-    return compile_c(
+def working_compiler() -> Command | None:
+    """The first compiler that builds generated C which loads here."""
+    probe = (
         "typedef double vector __attribute__((vector_size(64)));\n"
         "void replica_probe(vector *x) { *x = *x + 1.0; }\n"
-    ) is not None
+    )
+    return next((c for c in find_compilers() if _compile(probe, c) is not None), None)
 
 
 def compile_c(source: str) -> ctypes.CDLL | None:
-    """The loaded library, or ``None`` where there is no working compiler.
+    """The library by the first compiler that builds and loads it, or ``None``.
 
     The cache key is a hash of the source, the flags, the compiler and its version, and the
     processor (``-march=native``). A cold cache filled by two processes at once is filled twice
     with the same content and renamed into place. A library whose content does not match the hash
     kept beside it is built again.
     """
-    compiler = find_compiler()
-    if compiler is None:
-        return None
+    for compiler in find_compilers():
+        library = _compile(source, compiler)
+        if library is not None:
+            return library
+    return None
+
+
+def _compile(source: str, compiler: Command) -> ctypes.CDLL | None:
     try:
         key = hashlib.sha256(
-            "\0".join([source, *FLAGS, compiler, _version(compiler), _processor()]).encode()
+            "\0".join([source, *FLAGS, *compiler, _version(compiler), _processor()]).encode()
         ).hexdigest()[:32]
         try:
             folder = cache_folder()
@@ -82,12 +98,12 @@ def _intact(target: Path) -> bool:
         return False
 
 
-def _build(compiler: str, source: str, folder: Path, target: Path) -> None:
+def _build(compiler: Command, source: str, folder: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as work:
         code, library, digest = (Path(work) / n for n in ("kernel.c", "kernel.so", "kernel.sha256"))
         code.write_text(source, encoding="utf-8")
         subprocess.run(
-            [compiler, *FLAGS, "-o", str(library), str(code), "-lm"], check=True,
+            [*compiler, *FLAGS, "-o", str(library), str(code), "-lm"], check=True,
             capture_output=True, timeout=300,
         )
         digest.write_text(hashlib.sha256(library.read_bytes()).hexdigest(), encoding="ascii")
@@ -95,7 +111,7 @@ def _build(compiler: str, source: str, folder: Path, target: Path) -> None:
         os.replace(digest, target.with_suffix(".sha256"))
 
 
-def compiler_version(compiler: str) -> str:
+def compiler_version(compiler: Command) -> str:
     """First line of what the compiler says of itself."""
     try:
         return next(iter(_version(compiler).splitlines()), "")
@@ -103,9 +119,9 @@ def compiler_version(compiler: str) -> str:
         return ""
 
 
-def _version(compiler: str) -> str:
+def _version(compiler: Command) -> str:
     found = subprocess.run(
-        [compiler, "--version"], capture_output=True, text=True, check=False, timeout=60,
+        [compiler[0], "--version"], capture_output=True, text=True, check=False, timeout=60,
         errors="replace",
     )
     return found.stdout

@@ -12,6 +12,7 @@
 #define OBSERVE 16
 
 #define SEARCHED_TOKENS 6
+#define WAYS 5 /* to move a token in a search */
 #define MERGED C(0.02) /* minima closer than this, relatively, count as one */
 
 #define EACH_TOKEN UNROLL for (int l = 0; l < TOKENS; ++l)
@@ -338,46 +339,98 @@ DEVICE void next_token(const real *readout, int length, real *size, real *number
     *number = found;
 }
 
-/* Global minimum over several starts: no displacement, and each searched token raised and lowered by
-   2 and by 3, but never out of the ball V|d|^2/2 <= objective + close beyond which no minimum can
-   lie that matters. moved: where a lower minimum was found; margin: how far the nearest rival lies
-   above it. */
+/* A start for the search, into w->other: `token` of the base point (no displacement, or d itself)
+   raised or lowered by 2 or 3, or switched over where that is too short: a normalised activation
+   hands the attention from its first token to this one, by half of their gap each; any other token
+   far from zero is brought to zero. Never out of the ball V|d|^2/2 <= objective + close beyond
+   which no minimum can lie that matters. Returns where the start is worth a try. */
+DEVICE mask move_token(const struct block *b, const real *d, int from_best, int way, real token,
+                       real radius, struct workspace *w) {
+    const int length = b->length;
+    const scalar V = V_ATTENTION(b);
+    const real *cavity = ATTENTION_CAVITY(b), zero = rp_splat(C(0.0));
+    real own_move = zero, first = rp_splat(C(-1.0)), first_move = zero;
+    mask tried = rp_mask(1);
+    (void)length;
+    if (way < WAYS - 1) {
+        const scalar far = way < 2 ? C(2.0) : C(3.0), sign = way % 2 == 0 ? C(1.0) : C(-1.0);
+        own_move = sign * rp_min(rp_splat(far), radius);
+        if (way >= 2) tried = radius > C(2.0);
+    } else {
+        real own = zero, highest = rp_splat(-INFINITE);
+        EACH_TOKEN {
+            const real field = cavity[AT(l)] + (from_best ? V * d[AT(l)] : zero);
+            const real place = rp_splat((scalar)l);
+            const mask higher = field > highest;
+            own = rp_select(token == place, field, own);
+            first = rp_select(higher, place, first);
+            highest = rp_select(higher, field, highest);
+        }
+#if NORMALISED
+        const real half = C(0.5) * (highest - own), farthest = C(0.70710678118654752) * radius;
+        own_move = rp_min(half + C(1.0), farthest);
+        first_move = -own_move;
+        tried = (half > C(1.0)) & (half < farthest);
+#else
+        own_move = -own;
+        tried = (rp_fabs(own) > C(3.0)) & (rp_fabs(own) < radius);
+#endif
+    }
+    EACH_TOKEN {
+        const real place = rp_splat((scalar)l);
+        real move = rp_select(token == place, own_move, zero);
+        move = move + rp_select(first == place, first_move, zero);
+        w->other[AT(l)] = (from_best ? d[AT(l)] : zero) + move / V;
+    }
+    return tried;
+}
+
+/* Global minimum over several starts, in the lanes wanted: no displacement, and each searched token
+   moved in several ways; where the best point has a token switched over, the tokens are moved once
+   more from there. moved: where a lower minimum was found; margin: how far the nearest rival lies
+   above it. The NumPy engine takes the same starts. */
 ROUTINE void global_minimum(const struct block *b, real *d, real *objective, real *norm,
-                            scalar tolerance, int steps, scalar close, struct workspace *w,
-                            real *moved, real *margin) {
+                            scalar tolerance, int steps, scalar close, mask wanted,
+                            struct workspace *w, real *moved, real *margin) {
     const int length = b->length;
     const scalar V = V_ATTENTION(b), coarse = tolerance > C(1e-5) ? tolerance : C(1e-5);
-    real rival = rp_splat(INFINITE), size = rp_splat(INFINITE), token = rp_splat(C(-1.0));
+    real rival = rp_splat(INFINITE);
     EACH_TOKEN { w->before[AT(l)] = d[AT(l)]; }
     const int tokens = TOKENS < SEARCHED_TOKENS ? TOKENS : SEARCHED_TOKENS;
-    for (int start = 0; start < 1 + 4 * tokens; ++start) {
-        const int k = (start + 3) % 4;
-        const scalar far = k < 2 ? C(2.0) : C(3.0), sign = k % 2 == 0 ? C(1.0) : C(-1.0);
-        const real radius = rp_sqrt(C(2.0) * V * (*objective + close));
-        const real shift = sign * rp_min(rp_splat(far), radius) / V;
-        const mask tried = start == 0 || k < 2 ? rp_mask(1) : radius > C(2.0);
-        if (start > 0 && k == 0) next_token(READOUT_CAVITY(b), length, &size, &token);
-        if (!rp_any(tried)) continue;
-        EACH_TOKEN {
-            const mask here = token == rp_splat((scalar)l);
-            const real from = rp_select(here, shift, rp_splat(C(0.0)));
-            w->other[AT(l)] = rp_select(tried, from, d[AT(l)]);
+    mask here = wanted;
+    for (int again = 0; again < 2; ++again) {
+        real size = rp_splat(INFINITE), token = rp_splat(C(-1.0));
+        for (int start = again; start < 1 + WAYS * tokens; ++start) {
+            const int way = (start + WAYS - 1) % WAYS;
+            const real energy = rp_max(*objective + close, rp_splat(C(0.0)));
+            mask tried = here;
+            if (start == 0) {
+                EACH_TOKEN { w->other[AT(l)] = rp_splat(C(0.0)); }
+            } else {
+                if (way == 0) next_token(READOUT_CAVITY(b), length, &size, &token);
+                tried = tried & move_token(b, d, again, way, token, rp_sqrt(C(2.0) * V * energy), w);
+            }
+            if (!rp_any(tried)) continue;
+            EACH_TOKEN { w->other[AT(l)] = rp_select(tried, w->other[AT(l)], d[AT(l)]); }
+            real objective2, norm2;
+            local_minimum(b, w->other, &objective2, &norm2, coarse, 2 * steps, w, d);
+            const mask differs = distance(d, w->other, length) > MERGED;
+            const mask lower = differs &
+                               (objective2 < *objective - C(1e-9) * (C(1.0) + rp_fabs(*objective)));
+            const mask near = differs & rp_not(lower) & (norm2 < C(1e-4)) & (objective2 < rival);
+            rival = rp_select(lower, *objective, rp_select(near, objective2, rival));
+            *objective = rp_select(lower, objective2, *objective);
+            *norm = rp_select(lower, norm2, *norm);
+            EACH_TOKEN { d[AT(l)] = rp_select(lower, w->other[AT(l)], d[AT(l)]); }
         }
-        real objective2, norm2;
-        local_minimum(b, w->other, &objective2, &norm2, coarse, 2 * steps, w, d);
-        const mask differs = distance(d, w->other, length) > MERGED;
-        const mask lower = differs &
-                           (objective2 < *objective - C(1e-9) * (C(1.0) + rp_fabs(*objective)));
-        const mask near = differs & rp_not(lower) & (norm2 < C(1e-4)) & (objective2 < rival);
-        rival = rp_select(lower, *objective, rp_select(near, objective2, rival));
-        *objective = rp_select(lower, objective2, *objective);
-        *norm = rp_select(lower, norm2, *norm);
-        EACH_TOKEN { d[AT(l)] = rp_select(lower, w->other[AT(l)], d[AT(l)]); }
+        real extent = rp_splat(C(0.0));
+        EACH_TOKEN { extent = rp_max(extent, rp_fabs(d[AT(l)])); }
+        here = wanted & (V * extent > C(1.0));
     }
     const mask changed = distance(w->before, d, length) > MERGED;
     if (rp_any(changed)) local_minimum(b, d, objective, norm, tolerance, steps, w, 0);
     *moved = rp_select(changed, rp_splat(C(1.0)), rp_splat(C(0.0)));
-    *margin = rival - *objective;
+    *margin = rp_select(wanted, rival - *objective, *margin);
 }
 
 #endif
@@ -405,8 +458,10 @@ DEVICE void process(index_t at, index_t nodes, int length, const scalar *const *
         real objective, norm;
         local_minimum(&b, d, &objective, &norm, tolerance, steps, &w, 0);
         margin = rp_load(margins + at);
-        if ((mode & SEARCH_ALL) || ((mode & SEARCH) && rp_any(margin < close)))
-            global_minimum(&b, d, &objective, &norm, tolerance, steps, close, &w, &moved, &margin);
+        const mask wanted = mode & SEARCH_ALL ? rp_mask(1) : margin < close;
+        if ((mode & (SEARCH | SEARCH_ALL)) && rp_any(wanted))
+            global_minimum(&b, d, &objective, &norm, tolerance, steps, close, wanted, &w, &moved,
+                           &margin);
         EACH_TOKEN { rp_store(state + l * nodes + at, d[AT(l)]); }
         rp_store(norms + at, norm);
         rp_store(margins + at, margin);

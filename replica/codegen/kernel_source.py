@@ -38,6 +38,10 @@ class KernelSource:
     token_arrays: int
     """Token arrays of working memory per lane."""
 
+    def columns(self, observe: bool) -> tuple[str, ...]:
+        """Names of the columns that a sweep fills, with or without the observables."""
+        return self.averages[: None if observe else len(self.averages) - self.observables]
+
     def for_cpu(self, length: int | None = None) -> str:
         """Source for a C compiler with vector extensions (GCC, Clang)."""
         return "\n".join([
@@ -133,6 +137,7 @@ def kernel_source(
         lefts = [n for n, _ in functions["curvature"].outputs if n.startswith("left_")]
         rank = len(lefts)
     proximal = programs.proximal is not None
+    normalised = model.activation is not None and model.activation.normalised
     factors = 2 * size**2 + rank * (1 + 2 * size) if rank else 0
     arrays = len(tokens) + scratch + factors + (7 if proximal else 0)
     responses = ", ".join(f"(b)->{mangle(s.V.name)}" for s in model.sectors)
@@ -152,6 +157,8 @@ def kernel_source(
         f"#define RESPONSES(b) {{{responses}}}",
         f"#define V_ATTENTION(b) ((b)->{mangle(attention.V.name)})",
         f"#define ATTENTION_RESIDUAL(b) ((b)->{mangle(attention.residual.__name__)})",
+        f"#define ATTENTION_CAVITY(b) ((b)->{mangle(attention.cavity.__name__)})",
+        f"#define NORMALISED {int(normalised)}",
         f"#define READOUT_CAVITY(b) ((b)->{mangle(readout.cavity.__name__)})",
     ]
     if proximal:

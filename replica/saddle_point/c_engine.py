@@ -87,9 +87,7 @@ class CEngine(NumpyEngine):
                 norms[slow] = found.gradient
                 columns = self._sweep(group, state, here, values, tolerance, wanted)
             gradient = float(norms[here].max())
-        names = self.source.averages
-        if not observe:
-            names = names[: len(names) - self.source.observables]
+        names = self.source.columns(observe)
         return {
             "sums": dict(zip(names, columns.T, strict=False)),
             "gradient": gradient, **counts,

@@ -71,9 +71,7 @@ class CudaEngine(NumpyEngine):
     ) -> Averages:
         wanted = AVERAGE | (OBSERVE if observe else 0)
         minimise = MINIMISE | SEARCH_MODES[search] if self.source.has_proximal else 0
-        names = self.source.averages
-        if not observe:
-            names = names[: len(names) - self.source.observables]
+        names = self.source.columns(observe)
         jobs, results = [], []
         for number, group in enumerate(self.nodes.groups):
             whole = slice(0, group.count)

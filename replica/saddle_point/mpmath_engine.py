@@ -95,7 +95,8 @@ class MpmathEngine(NumpyEngine):
             name = k.model.sectors[0].residual.__name__
             schur = proximal.reduced_hessian(k, {**inputs, name: state}, length)
         else:
-            schur = proximal.joint_hessian(k, inputs, state, length)
+            V = np.repeat([float(inputs[s.V.name]) for s in k.model.sectors], length)
+            schur = np.eye(len(V)) + V * proximal.loss_hessian(k, inputs, state, length)
         return np.asarray(np.linalg.inv(schur))
 
     def _refine(

@@ -71,8 +71,12 @@ def response(problem: SaddlePointProblem, x: Array, alpha: float, inner: float) 
 
 def standard_errors(
     problem: SaddlePointProblem, found: Response, averages: Averages, x: Array, alpha: float
-) -> dict[str, Any]:
-    """Errors from the spread over scrambles, ``delta x = (1 - F')^-1 (F_s(x) - F(x))``."""
+) -> tuple[dict[str, Any], float]:
+    """Errors from the spread over scrambles, ``delta x = (1 - F')^-1 (F_s(x) - F(x))``.
+
+    The second value is the largest spread of ``delta x`` relative to the overlaps (``m`` to
+    ``sqrt(q rho)``): the errors hold to first order in it.
+    """
     at = problem.uniform(x, alpha)
     base = outputs(problem, averages.pooled(), at)
     spread = np.array([
@@ -85,6 +89,12 @@ def standard_errors(
     error = np.concatenate([shifts, total]).std(axis=1, ddof=1) / np.sqrt(SCRAMBLES)
     envelope = averages.per_scramble["envelope"]
     names = problem.names
+    scale = np.concatenate([
+        (np.sqrt(q * rho), q, V)
+        for (_, q, V), rho in zip(x.reshape(-1, 3), problem.rho, strict=True)
+    ])
+    moved = shifts.std(axis=1, ddof=1)
+    stretch = float(np.max(np.divide(moved, scale, out=np.zeros(size), where=scale > 0)))
     return {
         "order_parameters": dict(zip(names, map(float, error[:size]), strict=True)),
         "conjugates": dict(zip(names, map(float, error[size : 2 * size]), strict=True)),
@@ -92,4 +102,4 @@ def standard_errors(
         "train_loss": float(error[2 * size + 1]),
         # stationary: to first order only the average itself varies
         "free_energy": float(alpha * envelope.std(ddof=1) / np.sqrt(SCRAMBLES)),
-    }
+    }, stretch

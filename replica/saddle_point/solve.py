@@ -16,7 +16,7 @@ from replica.model import RATIO, Array
 from replica.saddle_point import backends, fixed_point
 from replica.saddle_point.backends import BACKENDS
 from replica.saddle_point.kernels import Kernels
-from replica.saddle_point.nodes import NodeSet, make_nodes
+from replica.saddle_point.nodes import SCRAMBLES, NodeSet, make_nodes
 from replica.saddle_point.prepare import check_values, noisy_forms, signal_strength
 from replica.saddle_point.response import Response, response, standard_errors
 from replica.saddle_point.solution import Solution
@@ -38,6 +38,8 @@ COARSE_NODES = 2**11
 COARSE_SHARE = 64
 COARSE_TOLERANCE = 1e-5
 GUIDED_SWEEPS = 30
+STRETCHED = 0.3
+"""Relative spread of the overlaps between scrambles beyond which linear response is no guide."""
 AHEAD = 100.0
 """A guided step from a residual this many times the tolerance is expected to meet it."""
 
@@ -257,7 +259,11 @@ class SaddlePointProblem:
         return coarse
 
     def _guide(self, alpha: float, x: Array) -> _Guide | None:
-        """Solution and response of the coarse problem, where it has a sound one."""
+        """Solution and response of the coarse problem, where it has a sound one.
+
+        Where the coarse saddle is unstable, minima jump and a step guided by few nodes may lead to
+        another saddle.
+        """
         if self.coarse is None:
             return None
         end = self.coarse._settle(alpha, x)
@@ -265,6 +271,9 @@ class SaddlePointProblem:
         if not end.iteration.converged or self.collapsed(point, alpha):
             return None
         if any(point[3 * i] < 0 for i in range(len(self.sectors))):
+            return None
+        stability = replicon(self.coarse.engine, self.coarse.uniform(point, alpha))
+        if stability is None or stability.radius >= 1:
             return None
         found = response(self.coarse, point, alpha, self.coarse.inner)
         return _Guide(point, found) if np.all(np.isfinite(found.inverse)) else None
@@ -304,8 +313,9 @@ class SaddlePointProblem:
             assert searched is not None
             shift = np.max(np.abs(found.x - searched) / np.maximum(0.1, np.abs(searched)))
             at = self.uniform(found.x, alpha)
-            averages = self.engine.sweep(at, self.inner, "all" if shift > FAR else "near")
-            searched = found.x if shift > FAR else searched
+            whole = shift > FAR or guide is None
+            averages = self.engine.sweep(at, self.inner, "all" if whole else "near")
+            searched = found.x if whole else searched
             sweeps += 1
             image = self.overlaps(self.hats(averages.pooled(), at), at)
             residual = fixed_point.relative_residual(found.x, image)
@@ -353,8 +363,14 @@ class SaddlePointProblem:
         if found.converged and residual > 10 * self.options.tolerance:
             messages.append(f"the residual is {residual:.1e} once every minimum was searched again")
         stability = replicon(self.engine, at)
-        moves = guide.response if guide else response(self, found.x, alpha, self.inner)
-        errors = standard_errors(self, moves, averages, found.x, alpha)
+        stable = stability is not None and stability.radius < 1
+        moves = guide.response if guide and stable else response(self, found.x, alpha, self.inner)
+        errors, stretch = standard_errors(self, moves, averages, found.x, alpha)
+        if stretch > STRETCHED:
+            messages.append(
+                f"error bars are rough: scrambles of {self.nodes.count // SCRAMBLES} nodes move "
+                f"the overlaps by up to {100 * stretch:.0f}%; use more nodes"
+            )
         errors["replicon"] = stability.standard_error if stability else None
         feasible = self.feasible(found.x)
         lost = self.collapsed(found.x, alpha)
@@ -375,7 +391,7 @@ class SaddlePointProblem:
             feasible=feasible,
             sweeps=end.sweeps,
             replicon=stability.radius if stability else None,
-            stable=stability.radius < 1 if stability else None,
+            stable=stable if stability else None,
             competing_minima=averages.competing,
             nodes=self.nodes.count,
             dimension=max(g.dimension for g in self.nodes.groups),

@@ -140,8 +140,9 @@ class NumpyEngine:
             found = proximal.minimise_attention(k, inputs, state[:, here], tolerance, L)
             number = self._number(group)
             margins, close = self.margins[number][here], self.close[number]
-            if search == "all" or (search == "near" and (margins < close).any()):
-                found, moved = self._search(inputs, found, tolerance, L, margins)
+            if search != "none":
+                wanted = np.flatnonzero((margins < close) | (search == "all"))
+                moved = self._search(inputs, found, wanted, tolerance, L, margins, close)
             competing = int(np.count_nonzero(margins < close))
             state[:, here] = found.displacement
             gradient = float(found.gradient.max())
@@ -207,43 +208,29 @@ class NumpyEngine:
         self, group: NodeGroup, state: Array, here: slice, values: Mapping[str, float]
     ) -> Array:
         """``df/domega = -(1 + A V)^-1 A`` per node, ``(nodes, sectors*length, sectors*length)``."""
-        k, L = self.kernels, group.length
+        L, sectors = group.length, self.kernels.model.sectors
         inputs = self.block_inputs(group, here, values)
-        inputs |= self.minimisers(inputs, state[:, here], L)
-        fields = {
-            s.field_name: inputs[s.cavity.__name__] + values[s.V.name] * inputs[s.residual.__name__]
-            for s in k.model.sectors
-        }
-        hessian = k.hessian({**inputs, **fields}, L)
-        sectors = k.model.sectors
-        A = np.block([[hessian[a.name + c.name] for c in sectors] for a in sectors])
+        found = self.minimisers(inputs, state[:, here], L)
+        displacement = np.concatenate([found[s.residual.__name__] for s in sectors])
+        A = proximal.loss_hessian(self.kernels, inputs, displacement, L)
         V = np.repeat([values[s.V.name] for s in sectors], L)
         result: Array = -np.linalg.solve(np.eye(len(V)) + A * V[None, None, :], A)
         return result
 
     def _search(
-        self, inputs: dict[str, Any], found: proximal.Minimum, tolerance: float, length: int,
-        margins: Array,
-    ) -> tuple[proximal.Minimum, int]:
-        """Global minimum over several starts; counts nodes that moved and fills ``margins``."""
-        k = self.kernels
-        best, objective, gradient = found.displacement, found.objective, found.gradient
-        before = best.copy()
-        rival = np.full_like(objective, np.inf)
-        coarse = max(tolerance, 1e-7)
-        for start in proximal.starting_points(inputs, k, length):
-            other = proximal.minimise_attention(k, inputs, start, coarse, length)
-            differs = proximal.distinct(best, other.displacement)
-            lower: Any = differs & (other.objective < objective - 1e-9 * (1.0 + np.abs(objective)))
-            rival = np.where(
-                lower, objective, np.where(differs, np.minimum(rival, other.objective), rival)
-            )
-            best = np.where(lower, other.displacement, best)
-            objective = np.where(lower, other.objective, objective)
-            gradient = np.where(lower, other.gradient, gradient)
-        changed = proximal.distinct(before, best)
-        if changed.any():
-            again = proximal.minimise_attention(k, inputs, best, tolerance, length)
-            best, objective, gradient = again.displacement, again.objective, again.gradient
-        margins[...] = rival - objective
-        return proximal.Minimum(best, objective, gradient), int(changed.sum())
+        self, inputs: dict[str, Any], found: proximal.Minimum, wanted: Any, tolerance: float,
+        length: int, margins: Array, close: float,
+    ) -> int:
+        """Put global minima of the wanted nodes into ``found`` and ``margins``; count the moved."""
+        if not wanted.size:
+            return 0
+        there = proximal.Minimum(
+            found.displacement[:, wanted], found.objective[wanted], found.gradient[wanted]
+        )
+        best, moved, margins[wanted] = proximal.global_minimum(
+            self.kernels, proximal.take(inputs, wanted), there, tolerance, close, length
+        )
+        found.displacement[:, wanted] = best.displacement
+        found.objective[wanted] = best.objective
+        found.gradient[wanted] = best.gradient
+        return int(np.count_nonzero(moved))

@@ -266,7 +266,7 @@ def test_doctor_names_every_backend_and_the_choice(capsys):
 
 
 def test_doctor_says_what_is_missing(capsys, monkeypatch):
-    monkeypatch.setattr("replica.codegen.c_compiler.find_compiler", lambda: None)
+    monkeypatch.setattr("replica.codegen.c_compiler.find_compilers", lambda: ())
     code, out, _ = call(capsys, "doctor", "--json")
     found = strict(out)
     assert code == 0

@@ -10,7 +10,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from replica.codegen.c_compiler import find_compiler
+from replica.codegen.c_compiler import find_compilers
 from replica.codegen.c_function import compile_c_function
 from replica.codegen.mpmath_printer import compile_mpmath
 from replica.codegen.numpy_printer import compile_numpy
@@ -128,7 +128,7 @@ CASES += [(700.0, V, L) for V in (1e-8, 1.0, 1e8) for L in (1, 3, 8)]
 
 @pytest.fixture(params=["numpy", "c"])
 def compiler(request):
-    if request.param == "c" and find_compiler() is None:
+    if request.param == "c" and not find_compilers():
         pytest.skip("no C compiler")
     return {"numpy": compile_numpy, "c": compile_c_function}[request.param]
 

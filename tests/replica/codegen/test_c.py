@@ -1,13 +1,12 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import sympy as sp
 
-from replica.codegen.c_compiler import cache_folder, compile_c, find_compiler
+from replica.codegen.c_compiler import cache_folder, compile_c, find_compilers
 from replica.codegen.c_function import compile_c_function
 from replica.codegen.c_printer import literal, print_c
 from replica.errors import UnsupportedNodeError
@@ -16,7 +15,7 @@ from replica.symbolic import primitives as prim
 from tests.conftest import programs_of
 from tests.expressions import INPUTS, x
 
-pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+pytestmark = pytest.mark.skipif(not find_compilers(), reason="no C compiler")
 
 def test_exponential_over_its_whole_range():
     function = compile_c_function(lower("f", {"out": sp.exp(x)}, INPUTS))
@@ -71,15 +70,44 @@ def test_many_processes_fill_a_cold_cache(tmp_path):
     assert sorted(p.suffix for p in tmp_path.iterdir()) == [".sha256", ".so"]
 
 
-def test_a_compiler_that_fails_is_no_compiler(tmp_path, monkeypatch):
-    broken = tmp_path / "cc"
-    broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("CC", str(broken))
-    monkeypatch.setenv("REPLICA_CACHE", str(tmp_path / "cache"))
-    assert compile_c("double f(void) { return 1.0; }") is None
-    assert not list(Path(tmp_path / "cache").glob("*"))
+def script(folder, name, text):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
 
+
+def test_compilers_that_fail_are_no_compilers(tmp_path, monkeypatch):
+    for name in ("cc", "gcc", "clang"):
+        script(tmp_path, name, "exit 1")
+    monkeypatch.setenv("CC", "cc")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("REPLICA_CACHE", str(tmp_path / "cache"))
+    assert len(find_compilers()) == 3
+    assert compile_c("double f(void) { return 1.0; }") is None
+
+
+def test_after_a_compiler_that_fails_comes_the_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", str(script(tmp_path, "broken", "exit 1")))
+    monkeypatch.setenv("REPLICA_CACHE", str(tmp_path / "cache"))
+    assert compile_c("double f(void) { return 1.0; }") is not None
+
+
+def test_the_chosen_compiler_keeps_its_arguments(tmp_path, monkeypatch):
+    real, seen = find_compilers()[0][0], tmp_path / "seen"
+    chosen = script(tmp_path, "mine", f'echo "$@" >> "{seen}"; exec "{real}" "$@"')
+    monkeypatch.setenv("CC", f"{chosen} -O2 -DTHREE=3.0")
+    monkeypatch.setenv("REPLICA_CACHE", str(tmp_path / "cache"))
+    assert compile_c("double f(void) { return THREE; }") is not None
+    assert "-O2 -DTHREE=3.0" in seen.read_text()
+
+
+@pytest.mark.parametrize("command", ["gcc 'unfinished", "   ", "no-such-compiler -O2"])
+def test_a_compiler_variable_that_means_nothing_is_passed_over(command, monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    usual = find_compilers()
+    monkeypatch.setenv("CC", command)
+    assert find_compilers() == usual
 
 def test_a_torn_library_is_built_again(tmp_path, monkeypatch):
     monkeypatch.setenv("REPLICA_CACHE", str(tmp_path))
@@ -95,10 +123,12 @@ def test_a_torn_library_is_built_again(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("content", [b"no program", b"#!/bin/sh\nprintf '\\377\\376'; exit 1\n"])
 def test_a_compiler_that_is_no_program_is_no_compiler(tmp_path, monkeypatch, content):
-    fake = tmp_path / "cc"
-    fake.write_bytes(content)
-    fake.chmod(0o755)
-    monkeypatch.setenv("CC", str(fake))
+    for name in ("cc", "gcc", "clang"):
+        fake = tmp_path / name
+        fake.write_bytes(content)
+        fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
     assert compile_c("double f(void) { return 1.0; }") is None
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replica.codegen.c_compiler import compile_c, find_compiler
+from replica.codegen.c_compiler import compile_c, find_compilers
 from replica.codegen.listing import TARGETS, listing
 from replica.codegen.nvrtc import compile_cubin, find_nvrtc
 from replica.document.text_printer import to_text
@@ -26,7 +26,7 @@ def test_lines_say_which_equation_they_come_from(target):
     assert "mhat_k = " in text
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+@pytest.mark.skipif(not find_compilers(), reason="no C compiler")
 def test_the_c_listing_compiles(activation):
     assert compile_c(text_of("c", activation)) is not None
 

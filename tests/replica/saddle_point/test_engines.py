@@ -6,12 +6,12 @@ import pytest
 from derivations.classical import logistic, ridge
 from derivations.slr import single_location
 from replica.api import derive_model
-from replica.codegen.c_compiler import find_compiler
+from replica.codegen.c_compiler import find_compilers
 from replica.errors import UsageError
 from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
 from replica.saddle_point.stability import replicon
 
-pytestmark = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+pytestmark = pytest.mark.skipif(not find_compilers(), reason="no C compiler")
 VALUES = {"nu": 2.0, "Delta": 0.1, "r_k": 0.5, "r_v": 0.5}
 
 
@@ -73,7 +73,7 @@ def test_asking_for_c_where_it_cannot_be_had_is_an_error():
 
 
 def test_no_compiler_falls_back_to_numpy_and_says_so(monkeypatch):
-    monkeypatch.setattr("replica.codegen.c_compiler.find_compiler", lambda: None)
+    monkeypatch.setattr("replica.codegen.c_compiler.find_compilers", lambda: ())
     p = problem("auto", "softmax", {2: 1.0})
     assert p.engine.name == "numpy"
     assert "no C compiler" in p.backend.note
