@@ -37,6 +37,41 @@ def test_averages_agree(activation, lengths, estimator):
         assert np.allclose(found[0][name], values, rtol=1e-10, atol=1e-12), name
 
 
+@pytest.mark.parametrize("V", [2.0, 8.0])
+def test_minima_agree_where_many_compete(activation, V):
+    point = np.array([0.9, 25.0, V, 0.9, 0.9, 0.9])
+    found = []
+    for backend in ("c", "numpy"):
+        p = problem(backend, activation, {3: 1.0})
+        p.engine.sweep(p.uniform(point, 2.0), 1e-12, search="all")
+        found.append(p.engine.sweep(p.uniform(point, 2.0), 1e-12))
+    assert found[0].competing == pytest.approx(found[1].competing)
+    for name, values in found[1].per_scramble.items():
+        assert np.allclose(found[0].per_scramble[name], values, rtol=1e-6, atol=1e-9), name
+
+
+@pytest.mark.parametrize("start", ["informed", "uninformed"])
+def test_an_unstable_saddle_is_reached_from_both_starts(start):
+    """Saturated attention at ``V = 8``: with missed minima every path ended elsewhere."""
+    model = single_location("spiked", "softmax")
+    p = SaddlePointProblem(
+        derive_model(model), {"nu": 2.0, "Delta": 0.0, "r_k": 0.01, "r_v": 0.01}, {3: 1.0},
+        SolverOptions(nodes=2048, start=start),
+    )
+    found = p.solve(20.0)
+    assert found.converged
+    assert not found.stable
+    x = np.array([found.order_parameters[n] for n in p.names])
+    fresh = SaddlePointProblem(
+        derive_model(model), p.values, {3: 1.0}, SolverOptions(nodes=2048), p.kernels
+    )
+    at = fresh.uniform(x, 20.0)
+    averages = fresh.engine.sweep(at, 1e-10, search="all")
+    image = fresh.overlaps(fresh.hats(averages.pooled(), at), at)
+    assert np.max(np.abs(image - x) / np.maximum(1.0, np.abs(x))) < 1e-6
+    assert found.free_energy == pytest.approx(2.67458, abs=1e-4)
+
+
 def test_saddle_points_agree():
     ends = [problem(b, "softmax", {3: 1.0}).solve(2.0) for b in ("c", "numpy")]
     assert ends[0].backend == "c"

@@ -292,3 +292,12 @@ def test_values_have_the_right_kind_and_sign(field, values):
     with pytest.raises(UsageError) as caught:
         replica.solve_model(ridge(), 2.0, values, nodes=256)
     assert caught.value.field == field
+
+
+def test_error_bars_that_linear_response_cannot_give_are_called_rough():
+    """64 nodes a scramble move the overlaps by many times their size."""
+    few = solve("spiked", "linear", 2, 200, 0.5, nodes=512)
+    assert any("error bars are rough" in m for m in few.messages)
+    enough = solve("spiked", "linear", 2, 200, 0.5, nodes=2**13)
+    assert not any("rough" in m for m in enough.messages)
+    assert enough.standard_errors["test_error"] < 1e-3
