@@ -123,7 +123,7 @@ def simulation(device, dimension, alpha=6.0, length=3):
         dimension //= 2
     setting = make_setting(
         activation="softmax", nu=2.0, length=length, task="spiked", reg=0.5, reg_k=None,
-        reg_v=None, noise=0.1, shift=None,
+        reg_v=None, noise=0.1,
     )
     samples = round(alpha * dimension)
     clock = time.perf_counter()

@@ -111,8 +111,8 @@ class Setting:
     reg_k: float
     reg_v: float
     noise: float
-    shift: float | None = None
-    warnings: tuple[str, ...] = field(default=())
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    """Values of the activation's parameters, by the user's names."""
 
     def model(self) -> Model:
         return single_location(self.task, self.activation, strongest=math.isinf(self.nu))
@@ -120,9 +120,7 @@ class Setting:
     def values(self) -> dict[str, float]:
         """Parameter values by the names of their symbols."""
         values = {"nu": self.nu, "Delta": self.noise, "r_k": self.reg_k, "r_v": self.reg_v}
-        values |= dict(self.activation.defaults)
-        if self.shift is not None:
-            values["c"] = self.shift
+        values |= {p.symbol.name: self.parameters[p.name] for p in self.activation.parameters}
         if math.isinf(self.nu):
             del values["nu"]
         return values
@@ -138,8 +136,12 @@ class Setting:
             "reg_v": self.reg_v,
             "noise": self.noise,
         }
-        if self.shift is not None:
-            found["shift"] = self.shift
+        if self.activation.definition:
+            found["definition"] = self.activation.definition
+            found["normalised"] = self.activation.normalised
+            found["parameters"] = dict(self.parameters)
+        else:
+            found |= dict(self.parameters)
         return found
 
 
@@ -154,8 +156,12 @@ def make_setting(
     reg_k: Any = None,
     reg_v: Any = None,
     noise: Any = 0.1,
+    parameter: Any = (),
 ) -> Setting:
-    """Check the options. Raises ``UsageError`` naming the field, the value and what is allowed."""
+    """Check the options. Raises ``UsageError`` naming the field, the value and what is allowed.
+
+    ``parameter`` gives values of the activation's parameters: a mapping, or texts ``name=value``.
+    """
     if task not in TASKS:
         raise UsageError("task", task, ", ".join(TASKS))
     chosen = find_activation(activation) if isinstance(activation, str) else activation
@@ -172,13 +178,7 @@ def make_setting(
         if given is None:
             raise UsageError("reg", "nothing", "--reg R, or both --reg-k and --reg-v, each > 0")
         strengths[name] = positive("reg" if own is None else name, given)
-    c: float | None = None
-    if chosen.name == "erf":
-        c = as_number("shift", -1.0 if shift is None else shift, "a finite number")
-        if math.isinf(c):
-            raise UsageError("shift", shift, "a finite number")
-    elif shift is not None:
-        raise UsageError("shift", shift, "nothing: only erf has a shift")
+    parameters = _parameters(chosen, parameter, shift)
     return Setting(
         task=task,
         activation=chosen,
@@ -187,5 +187,32 @@ def make_setting(
         reg_k=strengths["reg_k"],
         reg_v=strengths["reg_v"],
         noise=noise_std,
-        shift=c,
+        parameters=parameters,
     )
+
+
+def _parameters(activation: Activation, given: Any, shift: Any) -> dict[str, float]:
+    """The value of every parameter: the given one, checked, or the default."""
+    known = {p.name: p for p in activation.parameters}
+    values = {p.name: p.default for p in activation.parameters}
+    pairs = list(given.items()) if isinstance(given, Mapping) else []
+    if not isinstance(given, Mapping):
+        for text in [given] if isinstance(given, str) else given:
+            name, mark, value = str(text).partition("=")
+            if not mark:
+                raise UsageError("parameter", text, "NAME=VALUE")
+            pairs.append((name.strip(), value))
+    if shift is not None:
+        if activation.name != "erf":
+            raise UsageError("shift", shift, "nothing: only erf has a shift")
+        pairs.append(("shift", shift))
+    for name, value in pairs:
+        if name not in known:
+            allowed = ", ".join(known) or f"nothing: {activation.name} has no parameters"
+            raise UsageError("parameter", name, allowed)
+        values[name] = known[name].checked(value)
+    if pairs and activation.definition:
+        from derivations.own_activation import check_range
+
+        check_range(activation, {p.symbol.name: values[p.name] for p in activation.parameters})
+    return values

@@ -9,7 +9,10 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "derive", "derive_model", "simulate", "solve", "solve_model", "validate"]
+__all__ = [
+    "__version__", "activation", "derive", "derive_model", "simulate", "solve", "solve_model",
+    "validate",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -39,6 +39,37 @@ def derive(
     return derive_model(single_location(task, activation, strongest=nu == float("inf")))
 
 
+def activation(
+    name: str, expression: str, *, normalised: bool = False, kink: float | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> Activation:
+    """Your own activation from its expression in the token score ``x``.
+
+    Every function that takes an activation takes the result, or the path of a TOML file with the
+    same words in a table ``[activation]``.
+
+    Parameters
+    ----------
+    expression
+        ``sigma(chi)_l`` element by element, or with ``normalised`` the positive weight whose share
+        in the sum over tokens it is.
+    kink
+        Width over which ``relu``, ``abs``, ``max`` and ``min`` are rounded; they need it.
+    parameters
+        Name to a default, or to a mapping with ``default`` and optional ``min`` and ``max``.
+
+    Raises
+    ------
+    UsageError
+        With the column and the reason; the expression is parsed, never evaluated.
+    """
+    from derivations.own_activation import own_activation
+
+    return own_activation(
+        name, expression, normalised=normalised, kink=kink, parameters=parameters
+    )
+
+
 def derive_model(model: Model) -> SaddlePointEquations:
     """Derive the equations of any model; change its loss, channel or teacher and they follow."""
     from replica.derivation.chain import derive_erm
@@ -83,6 +114,7 @@ def solve(
     reg_k: Any = None,
     reg_v: Any = None,
     noise: Any = 0.1,
+    parameter: Any = (),
     progress: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Solution | tuple[Solution, ...]:
@@ -101,7 +133,7 @@ def solve(
 
     setting = make_setting(
         activation=activation, nu=nu, length=length, task=task, shift=shift, reg=reg,
-        reg_k=reg_k, reg_v=reg_v, noise=noise,
+        reg_k=reg_k, reg_v=reg_v, noise=noise, parameter=parameter,
     )
     alphas, many = parse_alphas(alpha)
     problem = SaddlePointProblem(

@@ -109,18 +109,47 @@ class Sector:
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """A real parameter of an activation: its name for the user, its symbol, default and range."""
+
+    name: str
+    symbol: sp.Symbol
+    default: float
+    low: float = -float("inf")
+    high: float = float("inf")
+
+    def checked(self, value: Any) -> float:
+        """The value as a number. Raises ``UsageError`` outside the range."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = float("nan")
+        if not (self.low <= number <= self.high and abs(number) < float("inf")):
+            bounds = f"{self.low:g} to {self.high:g}".replace("-inf to inf", "a finite number")
+            raise UsageError(self.name, value, bounds)
+        return number
+
+
+@dataclass(frozen=True)
 class Activation:
     """``sigma(chi)_l``: element-wise ``expression``, or normalised with ``log_weight``.
 
-    Exactly one of the two is given, in the token score ``x``. ``defaults`` gives parameter values.
+    Exactly one of the two is given, in the token score ``x``. ``kinked`` says that kinks were
+    rounded; ``definition`` is what the user wrote, where they did.
     """
 
     name: str
     x: sp.Symbol
     expression: sp.Expr | None = None
     log_weight: sp.Expr | None = None
-    defaults: Mapping[str, float] = field(default_factory=dict)
-    latex_definition: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    kinked: bool = False
+    definition: str = ""
+
+    @property
+    def defaults(self) -> dict[str, float]:
+        """Default values by the names of the symbols."""
+        return {p.symbol.name: p.default for p in self.parameters}
 
     def __post_init__(self) -> None:
         if (self.expression is None) == (self.log_weight is None):
@@ -140,6 +169,13 @@ class Activation:
         c = sp.Dummy("c", real=True)
         moved = self.log_weight.xreplace({self.x: self.x + c}) - self.log_weight
         return not sp.expand(moved).has(self.x)
+
+    @property
+    def even(self) -> bool:
+        """Whether it does not feel the sign of all scores, so that ``k`` has no sign either."""
+        base = self.expression if self.log_weight is None else self.log_weight
+        assert base is not None
+        return bool(sp.expand(base.xreplace({self.x: -self.x}) - base) == 0)
 
     def at(self, score: Any, position: Any) -> Any:
         """``sigma(chi)_position`` with ``score`` the field as a function of the index."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,8 @@ class Simulator:
         data = draw(*law) if self.device is None else draw_on_device(self.device, *law)
         problem = TrainingProblem(data, self.loss, values, s.reg_k, s.reg_v, self.device)
         trained = problem.train(starting_weights(data, start, seed))
+        if s.activation.even and trained.k @ data.key < 0:
+            trained = replace(trained, k=-trained.k)  # the same predictor
         measured = overlaps(data, trained)
         error = population_error(
             self.model, self.weights, measured, values, s.lengths, s.noise

@@ -1,4 +1,4 @@
-"""Built-in activations. Each is one file that defines ``ACTIVATION``."""
+"""Built-in activations, each one file that defines ``ACTIVATION``, and where the user's come in."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ NAMES = ("softmax", "linear", "erf", "softplus")
 
 
 def activation(name: str) -> Activation:
-    """The built-in activation of that name. Raises ``UsageError`` for another."""
+    """The built-in activation of that name, or the user's own from a ``.toml`` file.
+
+    Raises ``UsageError`` for another name and for a file that defines no activation.
+    """
+    if name.endswith(".toml"):
+        from derivations.own_activation import load_activation
+
+        return load_activation(name)
     if name not in NAMES:
-        raise UsageError("activation", name, ", ".join(NAMES))
+        raise UsageError("activation", name, ", ".join(NAMES) + ", or a file NAME.toml")
     found = import_module(f"derivations.activations.{name}").ACTIVATION
     assert isinstance(found, Activation)
     return found

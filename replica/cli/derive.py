@@ -15,7 +15,7 @@ EXTENSIONS = {"text": "txt", "latex": "tex", "json": "json"}
 
 
 @click.command("derive")
-@click.option("--activation", required=True, help="softmax, linear, erf or softplus.")
+@click.option("--activation", required=True, help="softmax, linear, erf, softplus, or FILE.toml.")
 @click.option("--task", default="spiked", show_default=True, help="spiked or max.")
 @click.option("--length", default=None, help="A number of tokens; symbolic L if omitted.")
 @click.option("--format", "form", default="text", show_default=True, help="text, latex or json.")
@@ -52,13 +52,14 @@ def command(
             if step.check is None:
                 mark = "--  "
             click.echo(f"{mark} {step.name}: {result.detail}", err=True)
-    text = _write(equations, form, task, activation, tokens, checks)
+    assert model.activation is not None
+    text = _write(equations, form, task, model.activation.name, tokens, checks)
     if folder is None:
         click.echo(text)
     else:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            target = folder / f"erm-{task}-{activation}.{EXTENSIONS[form]}"
+            target = folder / f"erm-{model.name}.{EXTENSIONS[form]}"
             write_atomically(target, text + "\n")
         except OSError as error:
             raise UsageError("output", output, f"a folder that can be written ({error.strerror})"

@@ -13,11 +13,13 @@ def model_options(required: bool = True) -> Callable[[Any], Any]:
     options = [
         click.option("--task", default="spiked", show_default=True, help="spiked or max."),
         click.option("--activation", required=required,
-                     help="softmax, linear, erf or softplus."),
+                     help="softmax, linear, erf, softplus, or your own: FILE.toml."),
         click.option("--nu", required=required, help="Signal strength; inf for max only."),
         click.option("--length", required=required,
                      help="3, or a distribution 1:0.25,2:0.5,3:0.25."),
         click.option("--shift", default=None, help="Shift c of erf.  [default: -1]"),
+        click.option("--parameter", multiple=True, metavar="NAME=VALUE",
+                     help="A parameter of your activation; may be repeated."),
         click.option("--alpha", required=required, help="A value, a grid a:b:n, or a list a,b,c."),
         click.option("--reg", default=None, help="Ridge strength of both weight vectors, > 0."),
         click.option("--reg-k", default=None, help="Ridge strength of the keys."),
@@ -47,7 +49,9 @@ def _apply(options: list[Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-SETTING_WORDS = ("task", "activation", "nu", "length", "shift", "reg", "reg_k", "reg_v", "noise")
+SETTING_WORDS = (
+    "task", "activation", "nu", "length", "shift", "parameter", "reg", "reg_k", "reg_v", "noise",
+)
 
 
 def setting_from(words: dict[str, Any]) -> Any:

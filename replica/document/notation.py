@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 
 GREEK = {
-    "alpha": r"\alpha", "beta": r"\beta", "nu": r"\nu", "Delta": r"\Delta", "xi": r"\xi",
-    "varrho": r"\varrho", "epsilon": r"\varepsilon", "rho": r"\rho", "chi": r"\chi",
-    "sigma": r"\sigma", "omega": r"\omega", "zeta": r"\zeta",
+    **{n: rf"\{n}" for n in (
+        "alpha", "beta", "gamma", "delta", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu",
+        "nu", "xi", "pi", "rho", "varrho", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega",
+        "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega",
+    )},
+    "epsilon": r"\varepsilon",
 }
 FIXED = {
     "D": r"\mathcal{D}",
     "rho_overlap": r"\rho_\ast",
     "rhohat": r"\hat{\rho}",
+    "kink": r"\varkappa",
     "Z_1": "Z_1",
     "loss": r"\ell",
     "Qtilde": r"\tilde{Q}",
@@ -42,6 +46,9 @@ MEANING = (
 )
 
 
+KINK_MEANING = (r"\varkappa", "width over which a kink of the activation is rounded")
+
+
 def symbol_latex(name: str) -> str:
     """LaTeX of a symbol by its name. Unknown names are set upright so that nothing is lost."""
     if name in FIXED:
@@ -54,6 +61,8 @@ def symbol_latex(name: str) -> str:
         head = base if re.fullmatch(r"[A-Za-z]", base) else rf"\mathrm{{{_plain(base)}}}"
     if not index:
         return head
+    if index in GREEK:
+        return f"{head}_{{{GREEK[index]}}}"
     return f"{head}_{{{index if len(index) <= 2 else chr(92) + 'mathrm{' + _plain(index) + '}'}}}"
 
 

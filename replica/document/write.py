@@ -10,7 +10,7 @@ from replica.derivation.chain import SaddlePointEquations
 from replica.derivation.step import Derivation, Step
 from replica.document.latex_printer import to_latex
 from replica.document.layout import lay_out
-from replica.document.notation import MEANING, symbol_latex
+from replica.document.notation import KINK_MEANING, MEANING, symbol_latex
 from replica.document.prose import latex_prose, plain
 from replica.document.text_printer import to_text
 from replica.symbolic.tokens import write_out
@@ -106,7 +106,10 @@ def latex_document(equations: SaddlePointEquations, intro: list[str]) -> str:
         out += _display(lay_out(r"\log g(\varepsilon, \chi^{\ast})", model.log_weight))
     out.append(r"\section*{Symbols}")
     out.append(r"\begin{tabular}{ll}")
-    out += [rf"${s}$ & {t} \\" for s, t in MEANING]
+    rows = list(MEANING)
+    if model.activation is not None and model.activation.kinked:
+        rows.append(KINK_MEANING)
+    out += [rf"${s}$ & {t} \\" for s, t in rows]
     out.append(r"\end{tabular}")
     out.append(r"\section*{Derivation}")
     labels = {step.name: f"step:{i}" for i, step in enumerate(derivation, 1)}

@@ -372,6 +372,8 @@ class SaddlePointProblem:
                 f"the overlaps by up to {100 * stretch:.0f}%; use more nodes"
             )
         errors["replicon"] = stability.standard_error if stability else None
+        if stable and self.model.activation is not None and self.model.activation.kinked:
+            messages.append("the activation has a kink: the replicon is a lower bound")
         feasible = self.feasible(found.x)
         lost = self.collapsed(found.x, alpha)
         if lost:

@@ -81,7 +81,7 @@ def test_random_numbers_are_those_of_the_emulated_device():
 def test_training_agrees_with_the_host(activation):
     setting = make_setting(
         activation=activation, nu=2.0, length=3, task="spiked", reg=0.5, reg_k=None, reg_v=None,
-        noise=0.1, shift=None,
+        noise=0.1,
     )
     from cupyx.scipy import special
 

@@ -98,7 +98,7 @@ def test_the_law_is_that_of_the_cpu(device, task, nu):
 def test_training_on_the_device_is_training_on_the_host(device, activation):
     setting = make_setting(
         activation=activation, nu=2.0, length=3, task="spiked", reg=0.5, reg_k=None, reg_v=None,
-        noise=0.1, shift=None,
+        noise=0.1,
     )
     simulator = make_simulator(setting)
     data = draw_on_device(device, "spiked", 2.0, {3: 1.0}, 0.1, 30, 60, 1)

@@ -1,0 +1,211 @@
+"""The user's own activation: an expression in the token score, checked before it is used."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from replica.errors import UsageError
+from replica.model import Activation, Parameter
+from replica.symbolic.grammar import KINK, log_of, parse
+
+SCORES = np.linspace(-20.0, 20.0, 401)
+"""Where an activation and its derivatives must be finite."""
+KINK_RANGE = (1e-6, 0.1)
+MAX_FILE = 100_000
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
+_PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,19}", re.ASCII)
+_TAKEN = re.compile(
+    r"(alpha|beta|nu|Delta|y|xi|x|n|L|D|R|Z|W|Q|M|A|T|epsilon|sigma|chi|z|loss|kink|delta|varrho"
+    r"|l\d*|i|j|(m|q|V|mhat|qhat|Vhat|r|f|omega|zeta|rho|chi|z|w|Z|rho_|rhohat)(_.*)?)"
+)
+"""Names that the derivation uses; a parameter of that name gets a symbol of its own."""
+
+
+def load_activation(path: str | Path) -> Activation:
+    """The activation that the table ``[activation]`` of a TOML file defines.
+
+    Keys: ``name``, ``expression`` in the score ``x``, optional ``normalised``, ``kink`` and the
+    table ``parameters`` (``c = -1.0``, or ``c = {default = -1.0, min = -5, max = 5}``).
+
+    Raises
+    ------
+    UsageError
+        Names the field, the value and what is allowed.
+    """
+    where = str(path)
+    try:
+        with open(path, "rb") as stream:
+            raw = stream.read(MAX_FILE + 1)
+        text = raw.decode("utf-8")
+    except OSError as error:
+        raise UsageError("activation", where, f"a file that can be read ({error.strerror})"
+                         ) from None
+    except UnicodeDecodeError:
+        raise UsageError("activation", where, "a text file in UTF-8") from None
+    if len(raw) > MAX_FILE:
+        raise UsageError("activation", where, f"a file of at most {MAX_FILE} bytes")
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        why = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "nested too deep"
+        raise UsageError("activation", where, f"a TOML file ({why})") from None
+    table = document.get("activation")
+    if not isinstance(table, dict) or set(document) != {"activation"}:
+        raise UsageError("activation", where, "a TOML file with the one table [activation]")
+    return own_activation(**_known(table))
+
+
+def _known(table: Mapping[str, Any]) -> dict[str, Any]:
+    allowed = ("name", "expression", "normalised", "kink", "parameters")
+    for key in table:
+        if key not in allowed:
+            raise UsageError(f"activation.{key}", table[key], f"only the keys {', '.join(allowed)}")
+    for key in ("name", "expression"):
+        if key not in table:
+            raise UsageError(f"activation.{key}", "nothing", "a text")
+    return dict(table)
+
+
+def own_activation(
+    name: str, expression: str, *, normalised: bool = False, kink: float | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> Activation:
+    """An activation from its expression in the score ``x``.
+
+    Parameters
+    ----------
+    expression
+        ``sigma(chi)_l`` element by element, or with ``normalised`` the positive weight whose share
+        in the sum over tokens is ``sigma(chi)_l``.
+    kink
+        Width over which ``relu``, ``abs``, ``max`` and ``min`` are rounded; they need it.
+    parameters
+        Name to a default, or to a mapping with ``default`` and optional ``min`` and ``max``.
+
+    Raises
+    ------
+    UsageError
+        Names the field, the value and what is allowed.
+    """
+    from derivations.activations import NAMES
+
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in NAMES:
+        raise UsageError("activation.name", name, "a letter, then up to 39 letters, digits, _ "
+                         f"and -, and none of {', '.join(NAMES)}")
+    if not isinstance(normalised, bool):
+        raise UsageError("activation.normalised", normalised, "true or false")
+    found = _parameters(parameters or {})
+    x = sp.Symbol("x", real=True)
+    symbols = {"x": x, **{p.name: p.symbol for p in found}}
+    parsed = parse("activation.expression", expression, symbols)
+    if x not in parsed.expr.free_symbols:
+        raise UsageError("activation.expression", expression, "an expression in the score x")
+    unused = [p.name for p in found if p.symbol not in parsed.expr.free_symbols]
+    if unused:
+        raise UsageError(f"activation.parameters.{unused[0]}", "unused",
+                         "parameters that the expression uses")
+    if parsed.kinked:
+        found.append(_kink(kink, normalised))
+    elif kink is not None:
+        raise UsageError("activation.kink", kink, "nothing: the expression has no kink")
+    activation = Activation(
+        name=name, x=x, parameters=tuple(found), kinked=parsed.kinked, definition=expression,
+        **({"log_weight": log_of(parsed.expr)} if normalised else {"expression": parsed.expr}),
+    )
+    check_range(activation, activation.defaults, parsed.expr if normalised else None)
+    return activation
+
+
+def _kink(width: Any, normalised: bool) -> Parameter:
+    low, high = KINK_RANGE
+    allowed = f"a width {low:g} to {high:g} over which relu, abs, max and min are rounded"
+    if normalised:
+        raise UsageError("activation.normalised", "true", "false for relu, abs, max and min: a "
+                         "weight that is zero on an interval leaves the normalisation undefined")
+    if isinstance(width, bool) or not isinstance(width, int | float) or not low <= width <= high:
+        raise UsageError("activation.kink", "nothing" if width is None else width, allowed)
+    return Parameter("kink", KINK, float(width), low, high)
+
+
+def _parameters(table: Any) -> list[Parameter]:
+    if not isinstance(table, Mapping) or len(table) > 20:
+        raise UsageError("activation.parameters", table, "a table of at most 20 parameters")
+    found: list[Parameter] = []
+    used: set[str] = set()
+    for name, entry in table.items():
+        field = f"activation.parameters.{name}"
+        if not _PARAMETER.fullmatch(name) or name in ("x", "pi", "kink"):
+            raise UsageError(field, "this name", "a letter, then up to 19 letters, digits and _, "
+                             "and none of x, pi, kink")
+        if not isinstance(entry, Mapping):
+            entry = {"default": entry}
+        unknown = sorted(set(entry) - {"default", "min", "max"})
+        if unknown or "default" not in entry:
+            raise UsageError(field, entry, "a number, or a table of default, min and max")
+        numbers = {}
+        for key, value in entry.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+                raise UsageError(f"{field}.{key}", value, "a number")
+            numbers[key] = float(value)
+        low, high = numbers.get("min", -math.inf), numbers.get("max", math.inf)
+        if not low <= numbers["default"] <= high or not math.isfinite(numbers["default"]):
+            raise UsageError(field, entry, "min <= default <= max, a finite default")
+        symbol = f"{name}_sigma" if _TAKEN.fullmatch(name) else name
+        while symbol in used:
+            symbol += "_sigma"
+        used.add(symbol)
+        found.append(Parameter(name, sp.Symbol(symbol, real=True), numbers["default"], low, high))
+    return found
+
+
+def check_range(
+    activation: Activation, values: Mapping[str, float], weight: Any = None
+) -> None:
+    """Refuse an activation that is not finite with two derivatives at every score, or a weight
+    that is not positive.
+
+    Raises
+    ------
+    UsageError
+        Names the score.
+    """
+    from replica.codegen.numpy_printer import compile_numpy
+    from replica.errors import UnsupportedNodeError
+    from replica.ir.lower import lower
+    from replica.ir.program import Shape
+
+    x = activation.x
+    base = activation.expression if activation.log_weight is None else activation.log_weight
+    outputs = {} if weight is None else {"weight": weight}
+    outputs |= {"value": base, "slope": sp.diff(base, x), "curvature": sp.diff(base, x, 2)}
+    inputs: dict[str, Shape] = {x.name: "node"}
+    inputs |= {n: "uniform" for n in values}
+    try:
+        program = lower("activation", outputs, inputs)
+    except UnsupportedNodeError as error:
+        raise UsageError("activation.expression", activation.definition,
+                         f"functions that code exists for: {error}") from None
+    named = {x.name: SCORES, **values}
+    with np.errstate(all="ignore"):
+        found = compile_numpy(program)(*(named[n] for n, _ in program.inputs), 1)
+    for name, numbers in zip(program.outputs, found, strict=True):
+        numbers = np.broadcast_to(numbers, SCORES.shape)
+        if name == "weight":
+            bad = ~(numbers >= 0) | ((numbers == 0) & (np.abs(SCORES) < 1))
+            why = "a weight that is positive at every score"
+        else:
+            bad = ~np.isfinite(numbers)
+            why = "a real function that is finite with two derivatives for scores from -20 to 20"
+        if bad.any():
+            at = SCORES[bad][np.argmin(np.abs(SCORES[bad]))]
+            raise UsageError("activation.expression", f"'{activation.definition}' at x = {at:g}",
+                             why)
