@@ -116,8 +116,12 @@ def derive_erm(model: Model) -> SaddlePointEquations:
         if model.activation is not None:
             steps.append(reduction.attention_step(model, readout[1], on_manifold))
     derivatives = reduction.loss_step(model, replicated)
+    moved_weights = replicon.weights_variation(model, ansatz)
+    moved_data = replicon.data_variation(model)
     steps += [
-        derivatives, curvature.curvature_step(model, derivatives), replicon.replicon_step(model)
+        derivatives, curvature.curvature_step(model, derivatives), moved_weights, moved_data,
+        replicon.response_step(model),
+        replicon.replicon_step(model, moved_weights, moved_data, overlaps),
     ]
     kept = tuple(s for s in steps if s is not None)
     return SaddlePointEquations(model, Derivation(f"ERM, {model.name}", kept))

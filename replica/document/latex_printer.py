@@ -8,7 +8,7 @@ import sympy as sp
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import LatexPrinter
 
-from replica.document.notation import function_latex, symbol_latex
+from replica.document.notation import function_latex, pair_latex, symbol_latex
 from replica.ir.table import BY_CLASS
 from replica.symbolic.tokens import TokenSum
 
@@ -30,10 +30,8 @@ class ReplicaLatexPrinter(LatexPrinter):
         return symbol_latex(expr.name)
 
     def _print_AppliedUndef(self, expr: Any, exp: Any = None) -> str:
-        if expr.func.__name__ == "meansquare":
-            a, b = (self._print(x).replace("_", "^") for x in expr.args)
-            text = (rf"\mathbb{{E}}\sum_{{l,m}}\left(\frac{{\partial {a}_{{l}}}}"
-                    rf"{{\partial {b}_{{m}}}}\right)^2")
+        if len(expr.args) == 2:
+            text = pair_latex(expr.func.__name__, *(self._print(a) for a in expr.args))
         else:
             text = function_latex(expr.func.__name__, self._print(expr.args[0]))
         return rf"\left({text}\right)^{{{exp}}}" if exp is not None else text

@@ -42,6 +42,9 @@ MEANING = (
     (r"\omega^{w}_{l},\ \zeta^{w}_{l}", "cavity field and its noise at token $l$"),
     (r"f^{w}_{l}", r"displacement of the minimiser, $(h^{w}_{l}-\omega^{w}_{l})/V_w$"),
     (r"\sigma_{l}", "attention weight of token $l$"),
+    (r"\Gamma^{ac}_{lm},\ T_{ac}", r"Hessian of $\log Z_1$ by the cavity fields; stability "
+     "operator"),
+    (r"e_{ac},\ c_{ac}", "moves of multipliers and overlaps between sectors $a$ and $c$"),
     (r"\varrho,\ \mathcal{D}", "residual and stiffness of the reduced loss"),
 )
 
@@ -75,6 +78,16 @@ def function_latex(name: str, position: str) -> str:
     if index:
         return rf"{head}^{{{index}}}_{{{position}}}"
     return rf"{head}_{{{position}}}"
+
+
+def pair_latex(name: str, first: str, second: str) -> str:
+    """LaTeX of a function of two tokens: ``Df_kv`` is the response of ``f^k`` to ``omega^v``."""
+    base, _, sectors = name.partition("_")
+    half = len(sectors) // 2
+    if base == "Df":
+        return (rf"\frac{{\partial f^{{{sectors[:half]}}}_{{{first}}}}}"
+                rf"{{\partial \omega^{{{sectors[half:]}}}_{{{second}}}}}")
+    return rf"{GREEK.get(base, base)}^{{{sectors}}}_{{{first}{second}}}"
 
 
 def _plain(text: str) -> str:

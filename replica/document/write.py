@@ -40,6 +40,9 @@ def conclusion_name(step: Step, name: str) -> str:
         "objective": r"\mathcal{O}", "gradient": r"\partial\mathcal{O}/\partial\chi_j",
         "direction": r"\partial(\varrho/\sqrt{\mathcal{D}})/\partial\chi_j", "loss": r"\ell",
         "response": r"\partial f/\partial\omega",
+        "delta2_weights": r"\delta^2\Phi_{\mathrm{weights}}",
+        "delta2_constraint": r"\delta^2\Phi_{\mathrm{constraint}}",
+        "delta2_data": r"\delta^2\Phi_{\mathrm{data}}",
     }
     if name in special:
         return special[name]
@@ -54,6 +57,9 @@ def conclusion_name(step: Step, name: str) -> str:
         rank, _, sector = rest.partition("_")
         letter, position = ("a", "j") if head == "left" else ("b", "i")
         return rf"{letter}^{{({int(rank) + 1}),{sector}}}_{position}"
+    if head == "T" and rest.endswith(("_plus", "_minus")):
+        sectors, _, sign = rest.partition("_")
+        return rf"T^{{{'+' if sign == 'plus' else '-'}}}_{{{sectors}}}"
     if head == "omega":
         return rf"\omega^{{{rest}}}_l"
     if head == "f":

@@ -3,8 +3,7 @@
 Survivors, and why they are no defect:
 
 * the sign of the cavity noise ``zeta`` or of the label noise ``xi``: both are symmetric, so the
-  flipped statement is the same law;
-* everything in the replicon step, which is entered and marked as not yet derived.
+  flipped statement is the same law.
 """
 
 import pytest
@@ -16,8 +15,6 @@ from tests.conftest import derived
 
 
 def explained(step: str, mutant) -> bool:
-    if step == "replicon":
-        return True
     laws = ("cavity fields", "marginal cavity law")
     noise = ("zeta" in mutant.term) != ("xi" in mutant.term)
     return step in laws and mutant.change == "flipped" and noise and "star" not in mutant.term
