@@ -11,11 +11,15 @@ from replica.cli.output import document
 from replica.document.files import check_folder, write_atomically
 from replica.errors import UsageError
 
+CHAINS = ("erm", "bayes")
 EXTENSIONS = {"text": "txt", "latex": "tex", "json": "json"}
 
 
 @click.command("derive")
-@click.option("--activation", required=True, help="softmax, linear, erf, softplus, or FILE.toml.")
+@click.option("--chain", default="erm", show_default=True,
+              help="erm: regularised training; bayes: the optimal learner.")
+@click.option("--activation", default=None,
+              help="softmax, linear, erf, softplus, or FILE.toml (erm needs it).")
 @click.option("--task", default="spiked", show_default=True, help="spiked or max.")
 @click.option("--length", default=None, help="A number of tokens; symbolic L if omitted.")
 @click.option("--format", "form", default="text", show_default=True, help="text, latex or json.")
@@ -23,8 +27,8 @@ EXTENSIONS = {"text": "txt", "latex": "tex", "json": "json"}
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option("--check", is_flag=True, help="Run the check of every step; a failure exits 1.")
 def command(
-    activation: str, task: str, length: str | None, form: str, output: str | None, as_json: bool,
-    check: bool,
+    chain: str, activation: str | None, task: str, length: str | None, form: str,
+    output: str | None, as_json: bool, check: bool,
 ) -> int:
     """Derive the replica free energy and the saddle-point equations from the model."""
     form = "json" if as_json else form
@@ -36,11 +40,16 @@ def command(
     folder = Path(output) if output is not None else None
     if folder is not None:
         check_folder("output", folder)
+    if chain not in CHAINS:
+        raise UsageError("chain", chain, ", ".join(CHAINS))
+    if chain == "erm" and activation is None:
+        raise UsageError("activation", "nothing", "softmax, linear, erf, softplus, or FILE.toml")
     from derivations.slr import single_location
-    from replica.derivation.chain import derive_erm
+    from replica.derivation.chain import derive_bayes, derive_erm
 
-    model = single_location(task, activation)
-    equations = derive_erm(model)
+    model = single_location(task, activation or "softmax")
+    equations = derive_erm(model) if chain == "erm" else derive_bayes(model)
+    words = [chain, task] if activation is None else [chain, model.name]
     failed = 0
     checks: list[dict[str, Any]] = []
     if check:
@@ -52,14 +61,14 @@ def command(
             if step.check is None:
                 mark = "--  "
             click.echo(f"{mark} {step.name}: {result.detail}", err=True)
-    assert model.activation is not None
-    text = _write(equations, form, task, model.activation.name, tokens, checks)
+    named = model.activation.name if activation and model.activation else None
+    text = _write(equations, form, task, named, tokens, checks)
     if folder is None:
         click.echo(text)
     else:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            target = folder / f"erm-{model.name}.{EXTENSIONS[form]}"
+            target = folder / f"{'-'.join(words)}.{EXTENSIONS[form]}"
             write_atomically(target, text + "\n")
         except OSError as error:
             raise UsageError("output", output, f"a folder that can be written ({error.strerror})"
@@ -80,13 +89,17 @@ def tokens_of(length: str | None) -> int | None:
 
 
 def _write(
-    equations: Any, form: str, task: str, activation: str, tokens: int | None,
+    equations: Any, form: str, task: str, activation: str | None, tokens: int | None,
     checks: list[dict[str, Any]],
 ) -> str:
     from replica.document import write
 
     shown = write.with_length(equations, tokens) if tokens is not None else equations
+    from replica.derivation.chain import BayesEquations
+
+    bayes = isinstance(equations, BayesEquations)
     intro = [
+        f"Single-location regression, task {task}: the Bayes-optimal learner." if bayes else
         f"Single-location regression, task {task}, activation {activation}: regularised "
         "empirical risk minimisation.",
         "X has L tokens in dimension D; chi = X k/sqrt(D), z = X v/sqrt(D); stars mark the "
@@ -98,7 +111,7 @@ def _write(
         return write.text_document(shown, intro)
     if form == "latex":
         return write.latex_document(shown, intro)
-    inputs = {"task": task, "activation": activation,
+    inputs = {"chain": "bayes" if bayes else "erm", "task": task, "activation": activation,
               "length": None if tokens is None else {str(tokens): 1.0}}
     body: dict[str, Any] = {"steps": write.json_document(shown.derivation)}
     if checks:

@@ -125,3 +125,63 @@ def derive_erm(model: Model) -> SaddlePointEquations:
     ]
     kept = tuple(s for s in steps if s is not None)
     return SaddlePointEquations(model, Derivation(f"ERM, {model.name}", kept))
+
+
+@dataclass(frozen=True)
+class BayesEquations:
+    """State evolution of the Bayes-optimal learner, derived from a model's law of the data.
+
+    ``closed`` says whether the smoothed weight ``G`` is elementary.
+    """
+
+    model: Model
+    derivation: Derivation
+
+    @property
+    def free_entropy(self) -> Any:
+        return self.derivation["free entropy"].conclusion["Phi"]
+
+    @property
+    def overlaps(self) -> Mapping[str, Any]:
+        return self.derivation["overlap equations"].conclusion
+
+    @property
+    def conjugates(self) -> Mapping[str, Any]:
+        return self.derivation["conjugate equations"].conclusion
+
+    @property
+    def law(self) -> Mapping[str, Any]:
+        return self.derivation["law of the fields"].conclusion
+
+    @property
+    def test_error(self) -> Any:
+        return self.derivation["test error"].conclusion["test_error"]
+
+    @property
+    def closed(self) -> bool:
+        return "density" not in self.law
+
+
+def derive_bayes(model: Model) -> BayesEquations:
+    """Derive free entropy and state evolution of the Bayes-optimal learner.
+
+    The model's loss and activation play no part. Raises ``DerivationError`` if the label is not
+    the relevant token's value field with additive Gaussian noise.
+    """
+    from replica.derivation import bayes
+
+    posterior = bayes.posterior(model)
+    symmetric = bayes.ansatz(model)
+    integral = bayes.weight_integral(model, symmetric)
+    weights = bayes.no_replicas(model, symmetric, integral)
+    channel = bayes.channel_step(model)
+    data = bayes.data_term(model, channel)
+    entropy = bayes.free_entropy(model, weights, data, symmetric, integral)
+    growth = bayes.heat_lemma()
+    steps = (
+        posterior, symmetric, integral, weights, channel, data, entropy,
+        bayes.overlap_equations(model, entropy), growth,
+        bayes.conjugate_equations(model, entropy, channel, growth),
+        bayes.law_step(model, channel), bayes.prediction_step(model, channel),
+    )
+    return BayesEquations(model, Derivation(f"Bayes-optimal, {model.task or model.name}", steps))

@@ -10,6 +10,7 @@ from sympy.printing.latex import LatexPrinter
 
 from replica.document.notation import function_latex, pair_latex, symbol_latex
 from replica.ir.table import BY_CLASS
+from replica.model import LABEL
 from replica.symbolic.tokens import TokenSum
 
 
@@ -65,6 +66,11 @@ class ReplicaLatexPrinter(LatexPrinter):
             return rf"\left({text}\right)^{{{exp}}}" if exp is not None else text
         power = f"^{{{exp}}}" if exp is not None else ""
         return rf"\sigma_{{{position}}}{power}"
+
+    def _print_LocationProbability(self, expr: Any, exp: Any = None) -> str:
+        letter = "p" if LABEL in expr.free_symbols else "P"
+        power = f"^{{{exp}}}" if exp is not None else ""
+        return rf"{letter}_{{{self._print(expr.position)}}}{power}"
 
     def _print_Centred(self, expr: Any, exp: Any = None) -> str:
         text = rf"\left({self._print(expr.explicit())}\right)"

@@ -49,6 +49,19 @@ MEANING = (
 )
 
 
+BAYES_MEANING = (
+    (r"\alpha", "samples per dimension, $N/D$"),
+    ("n", "number of replicas beside the teacher"),
+    ("y", "label"),
+    (r"\xi", "label noise, standard normal"),
+    (r"\Delta", "standard deviation of the label noise"),
+    (r"\nu", "signal strength"),
+    (r"\varepsilon", "index of the relevant token"),
+    (r"q_w,\ \hat{q}_w", "overlap of two copies in sector $w$, its conjugate"),
+    (r"\omega^{w}_{l},\ \zeta^{w}_{l}", "field that all copies share and its noise at token $l$"),
+    (r"G_l", r"weight $g(l, \cdot)$ averaged over what a copy does not know"),
+    (r"p_l,\ P_l", "posterior probability of the location with and without the label"),
+)
 KINK_MEANING = (r"\varkappa", "width over which a kink of the activation is rounded")
 
 
@@ -71,6 +84,8 @@ def symbol_latex(name: str) -> str:
 
 def function_latex(name: str, position: str) -> str:
     """LaTeX of a token field at a position, e.g. ``omega_k`` at ``l``."""
+    if name == "logG":
+        return rf"\log G_{{{position}}}"
     base, _, index = name.partition("_")
     head = GREEK.get(base, base if len(base) == 1 else rf"\mathrm{{{_plain(base)}}}")
     if index == "star":
@@ -84,6 +99,10 @@ def pair_latex(name: str, first: str, second: str) -> str:
     """LaTeX of a function of two tokens: ``Df_kv`` is the response of ``f^k`` to ``omega^v``."""
     base, _, sectors = name.partition("_")
     half = len(sectors) // 2
+    if base == "score":
+        return rf"\partial_{{{second}}}\log G_{{{first}}}"
+    if base == "Z":
+        return "Z"
     if base == "Df":
         return (rf"\frac{{\partial f^{{{sectors[:half]}}}_{{{first}}}}}"
                 rf"{{\partial \omega^{{{sectors[half:]}}}_{{{second}}}}}")

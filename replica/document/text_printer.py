@@ -8,6 +8,8 @@ import sympy as sp
 from sympy.core.function import AppliedUndef
 from sympy.printing.str import StrPrinter
 
+from replica.model import LABEL
+
 _BOUND = {"l1": "l", "l2": "m", "l3": "l'", "l4": "m'"}
 
 
@@ -32,6 +34,9 @@ class ReplicaTextPrinter(StrPrinter):
         if any(a.func.__name__.endswith("_star") for a in expr.body.atoms(AppliedUndef)):
             return f"({self._print(expr.explicit())})"
         return f"sigma[{self._print(expr.position)}]"
+
+    def _print_LocationProbability(self, expr: Any) -> str:
+        return f"{'p' if LABEL in expr.free_symbols else 'P'}[{self._print(expr.position)}]"
 
     def _print_Centred(self, expr: Any) -> str:
         return f"({self._print(expr.explicit())})"

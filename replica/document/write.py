@@ -6,14 +6,16 @@ from typing import Any
 
 import sympy as sp
 
-from replica.derivation.chain import SaddlePointEquations
+from replica.derivation.chain import BayesEquations, SaddlePointEquations
 from replica.derivation.step import Derivation, Step
 from replica.document.latex_printer import to_latex
 from replica.document.layout import lay_out
-from replica.document.notation import KINK_MEANING, MEANING, symbol_latex
+from replica.document.notation import BAYES_MEANING, KINK_MEANING, MEANING, symbol_latex
 from replica.document.prose import latex_prose, plain
 from replica.document.text_printer import to_text
 from replica.symbolic.tokens import write_out
+
+Equations = SaddlePointEquations | BayesEquations
 
 PREAMBLE = r"""\documentclass[11pt]{article}
 \usepackage[T1]{fontenc}
@@ -40,6 +42,9 @@ def conclusion_name(step: Step, name: str) -> str:
         "objective": r"\mathcal{O}", "gradient": r"\partial\mathcal{O}/\partial\chi_j",
         "direction": r"\partial(\varrho/\sqrt{\mathcal{D}})/\partial\chi_j", "loss": r"\ell",
         "response": r"\partial f/\partial\omega",
+        "Phi": r"\Phi", "likelihood": r"p(y, X | \chi, z)", "log_G": r"\log G_l",
+        "variance": "s^2", "channel": r"Z_{\mathrm{out}}", "density": r"p(\omega^k)/p_0(\omega^k)",
+        "slope": r"\partial_q E[Z\log Z]", "prediction": r"\hat{y}",
         "delta2_weights": r"\delta^2\Phi_{\mathrm{weights}}",
         "delta2_constraint": r"\delta^2\Phi_{\mathrm{constraint}}",
         "delta2_data": r"\delta^2\Phi_{\mathrm{data}}",
@@ -57,6 +62,8 @@ def conclusion_name(step: Step, name: str) -> str:
         rank, _, sector = rest.partition("_")
         letter, position = ("a", "j") if head == "left" else ("b", "i")
         return rf"{letter}^{{({int(rank) + 1}),{sector}}}_{position}"
+    if head in ("single", "common"):
+        return rf"A^{{{rest}}}_{{\mathrm{{{head}}}}}"
     if head == "T" and rest.endswith(("_plus", "_minus")):
         sectors, _, sign = rest.partition("_")
         return rf"T^{{{'+' if sign == 'plus' else '-'}}}_{{{sectors}}}"
@@ -77,11 +84,13 @@ def presented(step: Step, name: str) -> Any:
     return value
 
 
-def text_document(equations: SaddlePointEquations, intro: list[str]) -> str:
+def text_document(equations: Equations, intro: list[str]) -> str:
     """The derivation for a terminal."""
     model = equations.model
     out = [equations.derivation.title, "=" * len(equations.derivation.title), *intro]
-    out += [f"  loss = {to_text(model.loss)}", f"  y = {to_text(model.channel)}"]
+    if isinstance(equations, SaddlePointEquations):
+        out.append(f"  loss = {to_text(model.loss)}")
+    out.append(f"  y = {to_text(model.channel)}")
     if model.log_weight != 0:
         out.append(f"  log g(epsilon, chi*) = {to_text(model.log_weight)}")
     out.append("")
@@ -98,7 +107,7 @@ def text_document(equations: SaddlePointEquations, intro: list[str]) -> str:
     return "\n".join(out)
 
 
-def latex_document(equations: SaddlePointEquations, intro: list[str]) -> str:
+def latex_document(equations: Equations, intro: list[str]) -> str:
     """A complete LaTeX article: model, symbols, then one subsection per step."""
     derivation = equations.derivation
     out = [PREAMBLE, rf"\title{{Replica derivation: {latex_prose(derivation.title)}}}",
@@ -106,14 +115,16 @@ def latex_document(equations: SaddlePointEquations, intro: list[str]) -> str:
     out.append(r"\section*{Model}")
     out += [latex_prose(line) + r"\par" for line in intro]
     model = equations.model
-    out += _display(lay_out(r"\ell", model.loss))
+    erm = isinstance(equations, SaddlePointEquations)
+    if erm:
+        out += _display(lay_out(r"\ell", model.loss))
     out += _display(lay_out("y", model.channel))
     if model.log_weight != 0:
         out += _display(lay_out(r"\log g(\varepsilon, \chi^{\ast})", model.log_weight))
     out.append(r"\section*{Symbols}")
     out.append(r"\begin{tabular}{ll}")
-    rows = list(MEANING)
-    if model.activation is not None and model.activation.kinked:
+    rows = list(MEANING if erm else BAYES_MEANING)
+    if erm and model.activation is not None and model.activation.kinked:
         rows.append(KINK_MEANING)
     out += [rf"${s}$ & {t} \\" for s, t in rows]
     out.append(r"\end{tabular}")
@@ -173,7 +184,7 @@ def json_document(derivation: Derivation) -> list[dict[str, Any]]:
     return steps
 
 
-def with_length(equations: SaddlePointEquations, length: int) -> SaddlePointEquations:
+def with_length(equations: Equations, length: int) -> Equations:
     """The same derivation with token sums written out, for showing."""
     from dataclasses import replace
 
@@ -190,6 +201,6 @@ def with_length(equations: SaddlePointEquations, length: int) -> SaddlePointEqua
         equations.model, loss=explicit(equations.model.loss),
         channel=explicit(equations.model.channel), log_weight=explicit(equations.model.log_weight),
     )
-    return SaddlePointEquations(
+    return type(equations)(
         model, Derivation(f"{equations.derivation.title}, L = {length}", steps)
     )

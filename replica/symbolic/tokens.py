@@ -137,7 +137,7 @@ class TokenWeights(_Bound):
         return True
 
     def weight(self, position: Any) -> Any:
-        return TokenWeights(self.body, self.bound, position)
+        return type(self)(self.body, self.bound, position)
 
     def _eval_derivative(self, symbol: Any) -> Any:
         score = sp.diff(self.body, symbol)
@@ -147,6 +147,10 @@ class TokenWeights(_Bound):
 
     def explicit(self) -> Any:
         return sp.exp(self.at(self.position)) / TokenSum(sp.exp(self.body), self.bound)
+
+
+class LocationProbability(TokenWeights):
+    """Token weights that are the posterior probability of the relevant token's place."""
 
 
 class Centred(sp.Expr):
