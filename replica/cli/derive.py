@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from replica.cli.output import document
+from replica.cli.output import check_writable, document
 from replica.document.files import check_folder, write_atomically
 from replica.errors import UsageError
 
 CHAINS = ("erm", "bayes")
+GRAPHS = (".svg", ".dot", ".graphml", ".mmd")
 EXTENSIONS = {"text": "txt", "latex": "tex", "json": "json"}
 
 
@@ -26,9 +28,11 @@ EXTENSIONS = {"text": "txt", "latex": "tex", "json": "json"}
 @click.option("--output", default=None, help="Folder to write erm-TASK-ACTIVATION.EXT into.")
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option("--check", is_flag=True, help="Run the check of every step; a failure exits 1.")
+@click.option("--graph", default=None, metavar="FILE",
+              help="Draw the steps into FILE.svg, .dot, .graphml or .mmd.")
 def command(
     chain: str, activation: str | None, task: str, length: str | None, form: str,
-    output: str | None, as_json: bool, check: bool,
+    output: str | None, as_json: bool, check: bool, graph: str | None,
 ) -> int:
     """Derive the replica free energy and the saddle-point equations from the model."""
     form = "json" if as_json else form
@@ -40,6 +44,7 @@ def command(
     folder = Path(output) if output is not None else None
     if folder is not None:
         check_folder("output", folder)
+    picture = check_writable("graph", graph, GRAPHS)
     if chain not in CHAINS:
         raise UsageError("chain", chain, ", ".join(CHAINS))
     if chain == "erm" and activation is None:
@@ -50,17 +55,12 @@ def command(
     model = single_location(task, activation or "softmax")
     equations = derive_erm(model) if chain == "erm" else derive_bayes(model)
     words = [chain, task] if activation is None else [chain, model.name]
-    failed = 0
-    checks: list[dict[str, Any]] = []
-    if check:
-        for step in equations.derivation:
-            result = step.run_check()
-            failed += not result.passed
-            checks.append({"step": step.name, "passed": result.passed, "detail": result.detail})
-            mark = "ok  " if result.passed else "FAIL"
-            if step.check is None:
-                mark = "--  "
-            click.echo(f"{mark} {step.name}: {result.detail}", err=True)
+    checks = _run_checks(equations) if check else []
+    failed = [c for c in checks if not c["passed"]]
+    if picture is not None:
+        from replica.document.graph import draw
+
+        write_atomically(picture, draw(equations.derivation, picture.suffix[1:]))
     named = model.activation.name if activation and model.activation else None
     text = _write(equations, form, task, named, tokens, checks)
     if folder is None:
@@ -75,6 +75,26 @@ def command(
                              ) from None
         click.echo(str(target))
     return 1 if failed else 0
+
+
+def _run_checks(equations: Any) -> list[dict[str, Any]]:
+    """Every step's check with its result and time, printed as it ends."""
+    checks = []
+    for step in equations.derivation:
+        clock = time.perf_counter()
+        result = step.run_check()
+        seconds = time.perf_counter() - clock
+        checks.append({
+            "step": step.name, "passed": result.passed, "detail": result.detail,
+            "seconds": seconds,
+        })
+        mark = "ok  " if result.passed else "FAIL"
+        click.echo(f"{mark} {seconds:5.2f} s  {step.name}: {result.detail}", err=True)
+    total = sum(c["seconds"] for c in checks)
+    wrong = [c["step"] for c in checks if not c["passed"]]
+    verdict = f"{len(checks)} steps passed" if not wrong else f"failed: {', '.join(wrong)}"
+    click.echo(f"{verdict}, {total:.1f} s", err=True)
+    return checks
 
 
 def tokens_of(length: str | None) -> int | None:

@@ -322,3 +322,48 @@ def test_solve_says_how_many_variables_a_node_has(capsys):
     assert code == 0
     assert found["dimension"] == 6
     assert any("shift" in r for r in found["reductions"])
+
+
+def test_derive_prints_each_check_with_its_time(capsys):
+    code, _, err = call(capsys, "derive", "--chain", "bayes", "--task", "max", "--check")
+    assert code == 0
+    lines = [x for x in err.splitlines() if x.startswith("ok  ")]
+    assert len(lines) == 12
+    assert all(" s  " in x for x in lines)
+    assert "12 steps passed" in err
+
+
+def test_a_failed_check_exits_1_and_is_named(capsys, monkeypatch):
+    from replica.derivation import bayes
+    from replica.derivation.step import CheckResult, Step
+
+    wrong = bayes.heat_lemma()
+    monkeypatch.setattr(bayes, "heat_lemma", lambda: Step(
+        wrong.name, wrong.rule, wrong.premises, wrong.conclusion,
+        lambda c: CheckResult(False, "planted"),
+    ))
+    code, _, err = call(capsys, "derive", "--chain", "bayes", "--check")
+    assert code == 1
+    assert "failed: growth of the entropy" in err
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["--chain", "other"], "erm, bayes"), ([], "activation"),
+    (["--activation", "softmax", "--graph", "x.png"], ".svg"),
+    (["--activation", "softmax", "--graph", "/no/such/folder/x.svg"], "graph"),
+])
+def test_derive_refuses_in_one_line(capsys, words, says):
+    code, _, err = call(capsys, "derive", *words)
+    assert code == 2
+    assert says in err
+    assert err.strip().count("\n") == 0
+
+
+def test_derive_writes_chain_and_graph(capsys, tmp_path):
+    code, out, _ = call(
+        capsys, "derive", "--chain", "bayes", "--task", "spiked", "--format", "latex", "--output",
+        str(tmp_path), "--graph", str(tmp_path / "g.svg"),
+    )
+    assert code == 0
+    assert out.strip().endswith("bayes-spiked.tex")
+    assert (tmp_path / "g.svg").read_text().startswith("<svg")
