@@ -12,16 +12,17 @@ from replica.cli.output import check_writable, document
 from replica.document.files import check_folder, write_atomically
 from replica.errors import UsageError
 
-CHAINS = ("erm", "bayes")
+CHAINS = ("erm", "bayes", "population")
 GRAPHS = (".svg", ".dot", ".graphml", ".mmd")
 EXTENSIONS = {"text": "txt", "latex": "tex", "json": "json"}
 
 
 @click.command("derive")
 @click.option("--chain", default="erm", show_default=True,
-              help="erm: regularised training; bayes: the optimal learner.")
+              help="erm: regularised training; bayes: the optimal learner; population: infinite "
+              "data.")
 @click.option("--activation", default=None,
-              help="softmax, linear, erf, softplus, or FILE.toml (erm needs it).")
+              help="softmax, linear, erf, softplus, or FILE.toml (bayes needs none).")
 @click.option("--task", default="spiked", show_default=True, help="spiked or max.")
 @click.option("--length", default=None, help="A number of tokens; symbolic L if omitted.")
 @click.option("--format", "form", default="text", show_default=True, help="text, latex or json.")
@@ -47,13 +48,13 @@ def command(
     picture = check_writable("graph", graph, GRAPHS)
     if chain not in CHAINS:
         raise UsageError("chain", chain, ", ".join(CHAINS))
-    if chain == "erm" and activation is None:
+    if chain != "bayes" and activation is None:
         raise UsageError("activation", "nothing", "softmax, linear, erf, softplus, or FILE.toml")
     from derivations.slr import single_location
-    from replica.derivation.chain import derive_bayes, derive_erm
+    from replica.derivation import chain as chains
 
     model = single_location(task, activation or "softmax")
-    equations = derive_erm(model) if chain == "erm" else derive_bayes(model)
+    equations = getattr(chains, f"derive_{chain}")(model)
     words = [chain, task] if activation is None else [chain, model.name]
     checks = _run_checks(equations) if check else []
     failed = [c for c in checks if not c["passed"]]
@@ -62,7 +63,7 @@ def command(
 
         write_atomically(picture, draw(equations.derivation, picture.suffix[1:]))
     named = model.activation.name if activation and model.activation else None
-    text = _write(equations, form, task, named, tokens, checks)
+    text = _write(equations, form, (chain, task, named), tokens, checks)
     if folder is None:
         click.echo(text)
     else:
@@ -109,19 +110,20 @@ def tokens_of(length: str | None) -> int | None:
 
 
 def _write(
-    equations: Any, form: str, task: str, activation: str | None, tokens: int | None,
+    equations: Any, form: str, words: tuple[str, str, str | None], tokens: int | None,
     checks: list[dict[str, Any]],
 ) -> str:
     from replica.document import write
 
     shown = write.with_length(equations, tokens) if tokens is not None else equations
-    from replica.derivation.chain import BayesEquations
-
-    bayes = isinstance(equations, BayesEquations)
+    chain, task, activation = words
+    subject = f"Single-location regression, task {task}"
     intro = [
-        f"Single-location regression, task {task}: the Bayes-optimal learner." if bayes else
-        f"Single-location regression, task {task}, activation {activation}: regularised "
-        "empirical risk minimisation.",
+        {
+            "erm": f"{subject}, activation {activation}: regularised empirical risk minimisation.",
+            "bayes": f"{subject}: the Bayes-optimal learner.",
+            "population": f"{subject}, activation {activation}: infinitely many samples.",
+        }[chain],
         "X has L tokens in dimension D; chi = X k/sqrt(D), z = X v/sqrt(D); stars mark the "
         "teacher.",
     ]
@@ -131,7 +133,7 @@ def _write(
         return write.text_document(shown, intro)
     if form == "latex":
         return write.latex_document(shown, intro)
-    inputs = {"chain": "bayes" if bayes else "erm", "task": task, "activation": activation,
+    inputs = {"chain": chain, "task": task, "activation": activation,
               "length": None if tokens is None else {str(tokens): 1.0}}
     body: dict[str, Any] = {"steps": write.json_document(shown.derivation)}
     if checks:

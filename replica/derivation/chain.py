@@ -185,3 +185,32 @@ def derive_bayes(model: Model) -> BayesEquations:
         bayes.law_step(model, channel), bayes.prediction_step(model, channel),
     )
     return BayesEquations(model, Derivation(f"Bayes-optimal, {model.task or model.name}", steps))
+
+
+@dataclass(frozen=True)
+class PopulationEquations:
+    """The risk at infinite data and what minimises it."""
+
+    model: Model
+    derivation: Derivation
+
+
+def derive_population(model: Model) -> PopulationEquations:
+    """Derive the population risk on and off the manifold, the Bayes risk and who reaches it.
+
+    Raises ``DerivationError`` unless the predictor is ``sum_l sigma_l z_l`` and the label linear in
+    the relevant value field.
+    """
+    from replica.derivation import population
+
+    fields = population.conditional_fields(model)
+    full = population.risk(model, fields)
+    on_manifold = population.manifold(model, full)
+    best = population.best_value(model, on_manifold)
+    posterior = population.posterior_step(model)
+    steps = [
+        fields, full, on_manifold, best, posterior, population.nishimori(model, posterior),
+        population.closed_moments(model),
+    ]
+    kept = tuple(s for s in steps if s is not None)
+    return PopulationEquations(model, Derivation(f"Population level, {model.name}", kept))

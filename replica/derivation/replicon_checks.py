@@ -55,7 +55,7 @@ class PolynomialToy:
         move = sp.Matrix(sp.kronecker_product(self.kind, self.C))
         t = sp.Symbol("t")
         points = range(-2, 3)
-        values = [_gaussian_mean(polynomial, covariance + k * move) for k in points]
+        values = [gaussian_mean(polynomial, covariance + k * move) for k in points]
         curve = sp.interpolate(list(zip(points, values, strict=True)), t)
         zeroth, first, second = (sp.diff(curve, t, k).subs(t, 0) for k in range(3))
         return (second / zeroth - (first / zeroth) ** 2) / sum(x**2 for x in self.kind)
@@ -68,22 +68,22 @@ class PolynomialToy:
         })
         inner = sp.Poly(sp.expand(shifted), *noise)
         Z = sum(
-            c * _gaussian_mean(sp.Poly({m: 1}, *noise), self.single) for m, c in inner.terms()
+            c * gaussian_mean(sp.Poly({m: 1}, *noise), self.single) for m, c in inner.terms()
         )
         Z = sp.expand(Z)
-        norm = _gaussian_mean(sp.Poly(Z**4, *self.fields), self.common)
+        norm = gaussian_mean(sp.Poly(Z**4, *self.fields), self.common)
         gamma = {}
         for i, a in enumerate(self.names):
             for j, b in enumerate(self.names):
                 x, y = self.fields[i], self.fields[j]
                 gamma[a + b] = sp.expand(Z * sp.diff(Z, x, y) - sp.diff(Z, x) * sp.diff(Z, y))
         return {
-            (p, q): _gaussian_mean(sp.Poly(gamma[p] * gamma[q], *self.fields), self.common) / norm
+            (p, q): gaussian_mean(sp.Poly(gamma[p] * gamma[q], *self.fields), self.common) / norm
             for p in gamma for q in gamma if p <= q
         }
 
 
-def _gaussian_mean(polynomial: Any, covariance: Any) -> Any:
+def gaussian_mean(polynomial: Any, covariance: Any) -> Any:
     """``E p(x)`` for ``x ~ N(0, covariance)``, exactly, by Wick's theorem."""
     size = covariance.shape[0]
     entries = [

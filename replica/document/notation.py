@@ -62,6 +62,19 @@ BAYES_MEANING = (
     (r"G_l", r"weight $g(l, \cdot)$ averaged over what a copy does not know"),
     (r"p_l,\ P_l", "posterior probability of the location with and without the label"),
 )
+POPULATION_MEANING = (
+    ("y", "label"),
+    (r"\xi", "label noise, standard normal"),
+    (r"\Delta", "standard deviation of the label noise"),
+    (r"\nu", "signal strength"),
+    (r"\varepsilon", "index of the relevant token"),
+    (r"m_w,\ q_w", "overlap of $w$ with its teacher, self-overlap"),
+    (r"m_{kv},\ m_{vk},\ q_{kv}", r"cross overlaps $k \cdot v^{\ast}$, $v \cdot k^{\ast}$, "
+     r"$k \cdot v$, divided by $D$"),
+    (r"\sigma_{l}", "attention weight of token $l$"),
+    (r"s_1,\ s_2", r"$\mathbb{E}\,\sigma_\varepsilon$, $\mathbb{E}\sum_l \sigma_l^2$"),
+    (r"P_l", "posterior probability that token $l$ is the relevant one"),
+)
 KINK_MEANING = (r"\varkappa", "width over which a kink of the activation is rounded")
 
 

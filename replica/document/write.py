@@ -6,16 +6,22 @@ from typing import Any
 
 import sympy as sp
 
-from replica.derivation.chain import BayesEquations, SaddlePointEquations
+from replica.derivation.chain import BayesEquations, PopulationEquations, SaddlePointEquations
 from replica.derivation.step import Derivation, Step
 from replica.document.latex_printer import to_latex
 from replica.document.layout import lay_out
-from replica.document.notation import BAYES_MEANING, KINK_MEANING, MEANING, symbol_latex
+from replica.document.notation import (
+    BAYES_MEANING,
+    KINK_MEANING,
+    MEANING,
+    POPULATION_MEANING,
+    symbol_latex,
+)
 from replica.document.prose import latex_prose, plain
 from replica.document.text_printer import to_text
 from replica.symbolic.tokens import write_out
 
-Equations = SaddlePointEquations | BayesEquations
+Equations = SaddlePointEquations | BayesEquations | PopulationEquations
 
 PREAMBLE = r"""\documentclass[11pt]{article}
 \usepackage[T1]{fontenc}
@@ -45,6 +51,9 @@ def conclusion_name(step: Step, name: str) -> str:
         "Phi": r"\Phi", "likelihood": r"p(y, X | \chi, z)", "log_G": r"\log G_l",
         "variance": "s^2", "channel": r"Z_{\mathrm{out}}", "density": r"p(\omega^k)/p_0(\omega^k)",
         "slope": r"\partial_q E[Z\log Z]", "prediction": r"\hat{y}",
+        "risk": "R", "excess_risk": r"E_{\mathrm{excess}}", "posterior": "P_l",
+        "bayes_excess": r"E_{\mathrm{excess}}^{\mathrm{Bayes}}", "bend": r"(\log\sigma)''(x)",
+        "key_scale": "c", "attention": r"\sigma(c\,\chi^{\ast})_l",
         "delta2_weights": r"\delta^2\Phi_{\mathrm{weights}}",
         "delta2_constraint": r"\delta^2\Phi_{\mathrm{constraint}}",
         "delta2_data": r"\delta^2\Phi_{\mathrm{data}}",
@@ -52,6 +61,8 @@ def conclusion_name(step: Step, name: str) -> str:
     if name in special:
         return special[name]
     head, _, rest = name.partition("_")
+    if head == "gradient" and "_" in rest:
+        return rf"\partial R/\partial {symbol_latex(rest)}"
     if head == "gradient":
         return rf"\partial_{{{rest},j}}\ell"
     if head == "hessian":
@@ -123,8 +134,9 @@ def latex_document(equations: Equations, intro: list[str]) -> str:
         out += _display(lay_out(r"\log g(\varepsilon, \chi^{\ast})", model.log_weight))
     out.append(r"\section*{Symbols}")
     out.append(r"\begin{tabular}{ll}")
-    rows = list(MEANING if erm else BAYES_MEANING)
-    if erm and model.activation is not None and model.activation.kinked:
+    rows = list(_meanings(equations))
+    kinked = model.activation is not None and model.activation.kinked
+    if kinked and not isinstance(equations, BayesEquations):
         rows.append(KINK_MEANING)
     out += [rf"${s}$ & {t} \\" for s, t in rows]
     out.append(r"\end{tabular}")
@@ -146,6 +158,12 @@ def latex_document(equations: Equations, intro: list[str]) -> str:
             out += _display(lay_out(conclusion_name(step, name), presented(step, name)))
     out.append(r"\end{document}")
     return "\n".join(out) + "\n"
+
+
+def _meanings(equations: Equations) -> tuple[tuple[str, str], ...]:
+    if isinstance(equations, SaddlePointEquations):
+        return MEANING
+    return BAYES_MEANING if isinstance(equations, BayesEquations) else POPULATION_MEANING
 
 
 def _display(equations: list[Any]) -> list[str]:
