@@ -4,39 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from replica.errors import UsageError
 from replica.model import Activation, Model
 from replica.saddle_point.solution import Solution
 
 if TYPE_CHECKING:
-    from replica.derivation.chain import SaddlePointEquations
+    from replica.derivation.chain import (
+        BayesEquations,
+        PopulationEquations,
+        SaddlePointEquations,
+    )
+
+    Equations = SaddlePointEquations | BayesEquations | PopulationEquations
     from validation.simulate import Simulation
     from validation.study import StudyResult
 
 
+@overload
 def derive(
-    activation: str | Activation = "softmax", *, task: str = "spiked", nu: float = 1.0
-) -> SaddlePointEquations:
-    """Derive the ERM saddle-point equations of an activation on a task.
+    activation: str | Activation = "softmax", *, task: str = "spiked", nu: float = 1.0,
+    chain: Literal["erm"] = "erm",
+) -> SaddlePointEquations: ...
+
+
+@overload
+def derive(
+    activation: str | Activation = "softmax", *, task: str = "spiked", nu: float = 1.0, chain: str,
+) -> Equations: ...
+
+
+def derive(
+    activation: str | Activation = "softmax", *, task: str = "spiked", nu: float = 1.0,
+    chain: str = "erm",
+) -> Equations:
+    """Derive a chain of equations for an activation on a task. Jupyter shows the derivation.
 
     Parameters
     ----------
     activation
-        ``softmax``, ``linear``, ``erf``, ``softplus`` or an ``Activation``.
+        ``softmax``, ``linear``, ``erf``, ``softplus``, the path of a TOML file, or an
+        ``Activation``. The Bayes-optimal chain does not use it.
     task
         ``spiked`` or ``max``.
     nu
         Only whether it is infinite matters here: then no density of the data exists.
+    chain
+        ``erm`` (regularised training), ``bayes`` (the optimal learner) or ``population``
+        (infinitely many samples).
 
     Raises
     ------
     UsageError
-        For an unknown activation or task.
+        For an unknown activation, task or chain.
     """
     from derivations.slr import single_location
+    from replica.derivation import chain as chains
 
-    return derive_model(single_location(task, activation, strongest=nu == float("inf")))
+    if chain not in ("erm", "bayes", "population"):
+        raise UsageError("chain", chain, "erm, bayes, population")
+    model = single_location(task, activation, strongest=nu == float("inf"))
+    if chain == "bayes":
+        return chains.derive_bayes(model)
+    return chains.derive_erm(model) if chain == "erm" else chains.derive_population(model)
 
 
 def activation(

@@ -14,7 +14,10 @@ from replica.errors import UsageError
 
 CHAINS = ("erm", "bayes", "population")
 GRAPHS = (".svg", ".dot", ".graphml", ".mmd")
-EXTENSIONS = {"text": "txt", "latex": "tex", "json": "json"}
+EXTENSIONS = {
+    "text": "txt", "latex": "tex", "markdown": "md", "json": "json", "html": "html",
+    "ipynb": "ipynb",
+}
 
 
 @click.command("derive")
@@ -25,20 +28,25 @@ EXTENSIONS = {"text": "txt", "latex": "tex", "json": "json"}
               help="softmax, linear, erf, softplus, or FILE.toml (bayes needs none).")
 @click.option("--task", default="spiked", show_default=True, help="spiked or max.")
 @click.option("--length", default=None, help="A number of tokens; symbolic L if omitted.")
-@click.option("--format", "form", default="text", show_default=True, help="text, latex or json.")
+@click.option("--format", "form", default="text", show_default=True,
+              help="text, latex, markdown, json, html or ipynb.")
 @click.option("--output", default=None, help="Folder to write erm-TASK-ACTIVATION.EXT into.")
+@click.option("--fragment", is_flag=True,
+              help="With latex: the body alone, and what its preamble needs in preamble.tex.")
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option("--check", is_flag=True, help="Run the check of every step; a failure exits 1.")
 @click.option("--graph", default=None, metavar="FILE",
               help="Draw the steps into FILE.svg, .dot, .graphml or .mmd.")
 def command(
     chain: str, activation: str | None, task: str, length: str | None, form: str,
-    output: str | None, as_json: bool, check: bool, graph: str | None,
+    output: str | None, fragment: bool, as_json: bool, check: bool, graph: str | None,
 ) -> int:
     """Derive the replica free energy and the saddle-point equations from the model."""
     form = "json" if as_json else form
     if form not in EXTENSIONS:
         raise UsageError("format", form, ", ".join(EXTENSIONS))
+    if fragment and form != "latex":
+        raise UsageError("fragment", form, "only with --format latex")
     tokens = tokens_of(length)
     if output == "":
         raise UsageError("output", "''", "a folder that can be written")
@@ -63,7 +71,7 @@ def command(
 
         write_atomically(picture, draw(equations.derivation, picture.suffix[1:]))
     named = model.activation.name if activation and model.activation else None
-    text = _write(equations, form, (chain, task, named), tokens, checks)
+    text = _write(equations, form, (chain, task, named), tokens, checks, fragment)
     if folder is None:
         click.echo(text)
     else:
@@ -71,6 +79,11 @@ def command(
             folder.mkdir(parents=True, exist_ok=True)
             target = folder / f"{'-'.join(words)}.{EXTENSIONS[form]}"
             write_atomically(target, text + "\n")
+            if fragment:
+                from replica.document.latex import latex_preamble
+
+                write_atomically(folder / "preamble.tex", latex_preamble())
+                click.echo(str(folder / "preamble.tex"))
         except OSError as error:
             raise UsageError("output", output, f"a folder that can be written ({error.strerror})"
                              ) from None
@@ -111,11 +124,11 @@ def tokens_of(length: str | None) -> int | None:
 
 def _write(
     equations: Any, form: str, words: tuple[str, str, str | None], tokens: int | None,
-    checks: list[dict[str, Any]],
+    checks: list[dict[str, Any]], fragment: bool,
 ) -> str:
-    from replica.document import write
+    from replica.document import blocks, html, json_steps, latex, markdown, text
 
-    shown = write.with_length(equations, tokens) if tokens is not None else equations
+    shown = blocks.with_length(equations, tokens) if tokens is not None else equations
     chain, task, activation = words
     subject = f"Single-location regression, task {task}"
     intro = [
@@ -129,13 +142,25 @@ def _write(
     ]
     if tokens is not None:
         intro.append(f"Token sums written out for L = {tokens}; the relevant token is token 1.")
-    if form == "text":
-        return write.text_document(shown, intro)
-    if form == "latex":
-        return write.latex_document(shown, intro)
+    if form == "ipynb":
+        return markdown.notebook_document(shown, intro, _code(chain, task, activation))
+    renderers = {
+        "text": text.text_document, "markdown": markdown.markdown_document,
+        "html": html.html_document,
+        "latex": latex.latex_fragment if fragment else latex.latex_document,
+    }
+    if form in renderers:
+        return renderers[form](shown, intro).rstrip("\n")
     inputs = {"chain": chain, "task": task, "activation": activation,
               "length": None if tokens is None else {str(tokens): 1.0}}
-    body: dict[str, Any] = {"steps": write.json_document(shown.derivation)}
+    body: dict[str, Any] = {"steps": json_steps.json_document(shown.derivation)}
     if checks:
         body["checks"] = checks
     return document(inputs, [], body)
+
+
+def _code(chain: str, task: str, activation: str | None) -> str:
+    """Python that makes the derivation of a notebook anew."""
+    words = [repr(activation)] if activation and chain != "bayes" else []
+    words += [f"task={task!r}"] + ([f"chain={chain!r}"] if chain != "erm" else [])
+    return f"import replica\n\nreplica.derive({', '.join(words)})"

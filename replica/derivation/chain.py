@@ -11,8 +11,17 @@ from replica.derivation.step import Derivation, Step
 from replica.model import Model
 
 
+class _Displayed:
+    """Shown by Jupyter as its document."""
+
+    def _repr_markdown_(self) -> str:
+        from replica.document.markdown import markdown_document
+
+        return markdown_document(self, [])  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
-class SaddlePointEquations:
+class SaddlePointEquations(_Displayed):
     """The derived equations of a model: everything code generation reads.
 
     ``eliminated`` says whether the readout field was eliminated symbolically. ``stein`` holds
@@ -128,7 +137,7 @@ def derive_erm(model: Model) -> SaddlePointEquations:
 
 
 @dataclass(frozen=True)
-class BayesEquations:
+class BayesEquations(_Displayed):
     """State evolution of the Bayes-optimal learner, derived from a model's law of the data.
 
     ``closed`` says whether the smoothed weight ``G`` is elementary.
@@ -188,7 +197,7 @@ def derive_bayes(model: Model) -> BayesEquations:
 
 
 @dataclass(frozen=True)
-class PopulationEquations:
+class PopulationEquations(_Displayed):
     """The risk at infinite data and what minimises it."""
 
     model: Model

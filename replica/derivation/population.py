@@ -58,10 +58,14 @@ def conditional_fields(model: Model) -> Step:
     first = sp.Matrix([[Q[0, 0], M[0, 0]], [M[0, 0], k.rho]])
     mixed = sp.Matrix([[Q[0, 1], M[1, 0]], [M[0, 1], 0]])
     last = sp.Matrix([[Q[1, 1], M[1, 1]], [M[1, 1], v.rho]])
-    mean = (mixed * first.inv()).applyfunc(sp.factor)
+    determinant = first.det()  # not factored: SymPy would turn its sign around
+    regression = (mixed * first.adjugate()).applyfunc(sp.expand)
+    rest = (last * determinant - regression * mixed.T).applyfunc(sp.expand)
     conclusion = {
-        "mean": sp.ImmutableMatrix(mean),
-        "covariance": sp.ImmutableMatrix((last - mean * mixed.T).applyfunc(sp.cancel)),
+        "mean": sp.ImmutableMatrix(regression / determinant),
+        "covariance": sp.ImmutableMatrix(rest.applyfunc(
+            lambda e: sp.cancel(e / determinant) if sp.rem(e, determinant) == 0 else e / determinant
+        )),
     }
 
     def check(c: Conclusion) -> CheckResult:
@@ -238,7 +242,7 @@ def best_value(model: Model, on_manifold: Step) -> Step:
     conclusion = {
         v.m.name: sp.factor(m),
         v.q.name: sp.factor(m**2 / v.rho),
-        "excess_risk": sp.factor(sp.cancel(aligned.xreplace({v.m: m}) - noise**2)),
+        "excess_risk": sp.expand(sp.cancel(aligned.xreplace({v.m: m}) - noise**2)),
     }
 
     def check(c: Conclusion) -> CheckResult:

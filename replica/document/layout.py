@@ -118,8 +118,21 @@ def _shorten_inside(expr: Any, names: dict[Any, str], room: int) -> Any:
         if width(to_latex(widest)) < 8:
             return result
         name = names.setdefault(widest, f"a_{{{len(names) + 1}}}")
-        result = result.xreplace({widest: sp.Symbol(name.replace("{", "").replace("}", ""))})
+        result = _named(result, widest, sp.Symbol(name.replace("{", "").replace("}", "")))
     return result
+
+
+def _named(expr: Any, part: Any, name: sp.Symbol) -> Any:
+    """``part`` replaced by its name; an average over a named part stays an average."""
+    if expr == part:
+        return name
+    if not expr.has(part):
+        return expr
+    if isinstance(expr, Expectation):
+        return sp.Expr.__new__(Expectation, _named(expr.body, part, name), expr.random)
+    if isinstance(expr, TokenSum | TokenWeights | Minimum):
+        return expr.xreplace({part: name})
+    return expr.func(*(_named(a, part, name) for a in expr.args))
 
 
 def _namable(expr: Any, top: bool = False) -> list[Any]:

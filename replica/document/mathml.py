@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Any
 
 from replica.derivation.step import Step
+from replica.document.blocks import conclusion_name, presented
 from replica.document.layout import lay_out
-from replica.document.write import conclusion_name, presented
 
 
 @lru_cache(maxsize=1)

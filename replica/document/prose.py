@@ -11,7 +11,8 @@ _SPECIAL = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\
             "|": r"$|$", "\\": r"\textbackslash{}"}
 _PLAIN = (
     (r"\\hat\{(\w+)\}", r"\1hat"), (r"\\sqrt\{([^{}]*)\}", r"sqrt(\1)"), (r"\\to\b", "->"),
-    (r"\\infty\b", "oo"), (r"\\otimes\b", "(x)"), (r"\^\\ast\b", "*"), (r"\\cdot\b", "."),
+    (r"\\infty\b", "oo"), (r"\\otimes\b", "(x)"), (r"\^\\ast(?![A-Za-z])", "*"), (r"\\cdot\b", "."),
+    (r"\\leq\b", "<="),
     (r"\\varepsilon\b", "eps"), (r"\\ell\b", "loss"), (r"\\sim\b", "~"),
     (r"\\propto\b", "~"), (r"\\partial_", "d_"),
     (r"\\partial\b", "d"), (r"\s*\\,\s*", " "), (r"\\mathrm\{(\w+)\}", r"\1"), (r"\\", ""),
