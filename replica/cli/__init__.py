@@ -16,6 +16,7 @@ class LazyGroup(click.Group):
 
     commands_by_module: ClassVar[dict[str, str]] = {
         "derive": "Derive the replica equations and print or write them.",
+        "check": "Compare equations written by hand with the derived ones.",
         "solve": "Solve the saddle-point equations, with error bars.",
         "simulate": "Train on sampled data and measure the overlaps.",
         "validate": "Compare theory with simulation and write a report.",

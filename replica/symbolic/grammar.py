@@ -103,7 +103,10 @@ class Parsed:
     kinked: bool
 
 
-def parse(field: str, text: Any, symbols: Mapping[str, sp.Symbol]) -> Parsed:
+def parse(
+    field: str, text: Any, symbols: Mapping[str, Any],
+    functions: Mapping[str, tuple[int, Callable[..., Any]]] | None = None,
+) -> Parsed:
     """The expression that ``text`` writes.
 
     Parameters
@@ -111,7 +114,10 @@ def parse(field: str, text: Any, symbols: Mapping[str, sp.Symbol]) -> Parsed:
     field
         What the text is called in an error.
     symbols
-        The names that may occur.
+        The names that may occur, and what they stand for.
+    functions
+        Functions beside the usual ones: their number of arguments and what builds them. One that
+        raises ``ValueError`` refuses its arguments, with the message as the reason.
 
     Raises
     ------
@@ -120,14 +126,19 @@ def parse(field: str, text: Any, symbols: Mapping[str, sp.Symbol]) -> Parsed:
     """
     if not isinstance(text, str):
         raise UsageError(field, text, "an expression in quotation marks")
-    parser = _Parser(field, text, symbols)
+    parser = _Parser(field, text, symbols, functions or {})
     value = parser.whole()
     return Parsed(value.expr, parser.kinked)
 
 
 class _Parser:
-    def __init__(self, field: str, text: str, symbols: Mapping[str, sp.Symbol]) -> None:
+    def __init__(
+        self, field: str, text: str, symbols: Mapping[str, Any],
+        functions: Mapping[str, tuple[int, Callable[..., Any]]],
+    ) -> None:
         self.field, self.text, self.symbols = field, text, symbols
+        self.functions = {**FUNCTIONS, **functions}
+        self.own = functions
         self.kinked = False
         self.place = self.nodes = self.depth = 0
         if len(text) > MAX_TEXT:
@@ -295,16 +306,16 @@ class _Parser:
                 return _Value(self.symbols[name], None)
             if name == "pi":
                 return _Value(sp.pi, math.pi)
-            if name in FUNCTIONS or name in KINKED:
+            if name in self.functions or name in KINKED:
                 self.refuse(token.column, f"{name} is a function: write {name}(...)")
             self.refuse(token.column, f"unknown name {name!r}; known: "
                                       f"{', '.join([*self.symbols, 'pi'])}")
-        if name in REFUSED:
+        if name in REFUSED and name not in self.own:
             self.refuse(token.column, REFUSED[name])
-        table = FUNCTIONS if name in FUNCTIONS else KINKED
+        table = self.functions if name in self.functions else KINKED
         if name not in table:
             self.refuse(token.column, f"unknown function {name!r}; known: "
-                                      f"{', '.join([*FUNCTIONS, *KINKED])}")
+                                      f"{', '.join([*self.functions, *KINKED])}")
         self.deeper(token.column)
         arguments = [self.sum()]
         while self.take(","):
@@ -315,6 +326,11 @@ class _Parser:
         if len(arguments) != arity:
             self.refuse(token.column, f"{name} takes {arity} argument{'s' if arity > 1 else ''}")
         self.kinked |= name in KINKED
+        if name in self.own:
+            try:
+                return _Value(function(*(a.expr for a in arguments)), None)
+            except ValueError as error:
+                self.refuse(token.column, str(error))
         numbers = [a.number for a in arguments]
         constant = None
         if all(n is not None for n in numbers):

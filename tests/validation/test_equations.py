@@ -1,0 +1,164 @@
+"""Equations written by hand: right ones pass, every planted error is found."""
+
+import json
+
+import pytest
+
+from replica.cli import run
+from replica.errors import UsageError
+from validation.equations import check_equations, read_equations
+
+RIGHT = {
+    "m_k": "mhat_k/(r_k + Vhat_k)",
+    "q_k": "(mhat_k**2 + qhat_k)/(r_k + Vhat_k)**2",
+    "V_k": "1/(r_k + Vhat_k)",
+    "m_v": "mhat_v/(r_v + Vhat_v)",
+    "q_v": "(mhat_v**2 + qhat_v)/(r_v + Vhat_v)**2",
+    "V_v": "1/(r_v + Vhat_v)",
+    "mhat_k": "alpha*E(sum(f_k*(chi_star - m_k*zeta_k/sqrt(q_k - m_k**2))))",
+    "qhat_k": "alpha*E(sum(f_k**2))",
+    "Vhat_k": "-alpha*E(sum(f_k*zeta_k))/sqrt(q_k - m_k**2)",
+    "mhat_v": "alpha*E(sum(f_v*(z_star - m_v*zeta_v/sqrt(q_v - m_v**2))))",
+    "qhat_v": "alpha*E(sum(f_v**2))",
+    "Vhat_v": "-alpha*E(sum(f_v*zeta_v))/sqrt(q_v - m_v**2)",
+}
+WRONG = {
+    "m_k": "1.02*mhat_k/(r_k + Vhat_k)",
+    "q_k": "(mhat_k**2 - qhat_k)/(r_k + Vhat_k)**2",
+    "V_k": "1/(r_k + 2*Vhat_k)",
+    "m_v": "mhat_v/(r_v - Vhat_v)",
+    "q_v": "(mhat_v**2 + 1.02*qhat_v)/(r_v + Vhat_v)**2",
+    "V_v": "1/(1.02*r_v + Vhat_v)",
+    "mhat_k": "alpha*E(sum(f_k*(chi_star + m_k*zeta_k/sqrt(q_k - m_k**2))))",
+    "qhat_k": "1.02*alpha*E(sum(f_k**2))",
+    "Vhat_k": "-alpha*E(sum(f_k*zeta_k))/sqrt(q_k - 1.02*m_k**2)",
+    "mhat_v": "alpha*E(sum(f_v*(1.02*z_star - m_v*zeta_v/sqrt(q_v - m_v**2))))",
+    "qhat_v": "alpha*E(sum(f_v**2) + 0.02*rel(f_v)**2)",
+    "Vhat_v": "alpha*E(sum(f_v*zeta_v))/sqrt(q_v - m_v**2)",
+}
+
+
+def file_of(tmp_path, equations, activation="softmax", extra="", symbols=""):
+    path = tmp_path / "equations.toml"
+    lines = [f'{n} = "{e}"' for n, e in equations.items()]
+    path.write_text("\n".join([
+        "[model]", f'activation = "{activation}"', extra, "[symbols]", symbols, "[equations]",
+        *lines,
+    ]))
+    return path
+
+
+def verdicts(path, nodes=2**13):
+    return {c.name: c for c in check_equations(read_equations(path), nodes)}
+
+
+def test_the_right_equations_are_equal(tmp_path, activation):
+    found = verdicts(file_of(tmp_path, RIGHT, activation))
+    assert {c.verdict for c in found.values()} == {"equal"}
+    assert len(found) == 12
+
+
+@pytest.mark.parametrize("name", sorted(WRONG))
+def test_an_error_in_any_of_the_twelve_is_found(tmp_path, name):
+    (check,) = verdicts(file_of(tmp_path, {name: WRONG[name]}), 2**14).values()
+    assert check.verdict == "different"
+    assert check.difference != "0"
+    assert check.example["yours"] != pytest.approx(check.example["derived"], rel=1e-4)
+
+
+def test_forms_that_are_equal_after_algebra_say_so(tmp_path):
+    found = verdicts(file_of(tmp_path, {
+        "q_k": "V_k**2*mhat_k**2 + qhat_k*V_k**2",
+        "mhat_k": "sqrt(nu)*alpha*E(rel(f_k))",
+        "Vhat_k": "(m_k*mhat_k - alpha*E(sum(f_k*omega_k)))/q_k",
+        "qhat_v": "E(sum(alpha*f_v*f_v))",
+    }))
+    assert {c.verdict for c in found.values()} == {"equal"}
+    assert "V = 1/(r + Vhat)" in found["q_k"].how
+    assert "smaller errors" in found["mhat_k"].how
+
+
+def test_what_needs_the_minimiser_is_equal_numerically(tmp_path):
+    found = verdicts(file_of(tmp_path, {
+        "qhat_v": "alpha*E(sum(sigma**2)*(y - sum(sigma*omega_v))**2/(1 + V_v*sum(sigma**2))**2)",
+        "mhat_v": "alpha*E(rel(f_v)*(y - rel(omega_v)*m_v/q_v))/(1 + Delta**2 - m_v**2/q_v)"
+                  " + alpha*E(y*xi - Delta*xi**2)",
+    }), 2**15)
+    assert found["qhat_v"].verdict == "equal numerically"
+    assert "standard error" in found["qhat_v"].how
+    assert found["mhat_v"].verdict == "equal numerically"
+
+
+def test_max_data_with_a_share_of_tokens(tmp_path):
+    path = file_of(tmp_path, {
+        "mhat_k": "alpha*nu*E(rel(f_k) - sum(f_k*softmax(nu*chi_star)))",
+    }, extra='task = "max"')
+    assert verdicts(path)["mhat_k"].verdict == "equal"
+
+
+def test_your_names_are_translated(tmp_path):
+    path = file_of(tmp_path, {"R": "rhat/(lambda + chat)"}, symbols=(
+        'R = "m_k"\nrhat = "mhat_k"\nlambda = "r_k"\nchat = "Vhat_k"'
+    ))
+    assert verdicts(path)["m_k"].verdict == "equal"
+
+
+def test_your_own_activation(tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        '[activation]\nname = "gate"\nexpression = "1 + tanh(c + x)"\n[activation.parameters]\n'
+        "c = -0.5\n"
+    )
+    path = file_of(tmp_path, {
+        "qhat_v": "alpha*E(sum(sigma**2)*(y - sum(sigma*omega_v))**2/(1 + V_v*sum(sigma**2))**2)",
+    }, activation="mine.toml")
+    assert verdicts(path)["qhat_v"].verdict == "equal numerically"
+
+
+def test_the_command_exits_1_for_a_difference_and_0_without(tmp_path, capsys):
+    path = file_of(tmp_path, {"V_k": RIGHT["V_k"], "q_v": WRONG["q_v"]})
+    assert run(["check", str(path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [e["verdict"] for e in found["equations"]] == ["equal", "different"]
+    assert run(["check", str(file_of(tmp_path, {"V_k": RIGHT["V_k"]}))]) == 0
+    assert "1 of 1 equations agree" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("equations", "says"), [
+    ({"V_k": "1/(r_k + "}, "column"),
+    ({"V_k": "f_k"}, "inside sum"),
+    ({"V_k": "E(f_k)"}, "sum(...) or rel(...)"),
+    ({"V_k": "sum(alpha)"}, "token field"),
+    ({"V_k": "__import__(1)"}, "unknown function"),
+    ({"foo": "1"}, "m_k"),
+    ({}, "at least one"),
+    ({"qhat_k": "y*E(sum(f_k**2))"}, "one value for all samples"),
+])
+def test_broken_files_get_one_line(tmp_path, equations, says, capsys):
+    path = file_of(tmp_path, equations)
+    assert run(["check", str(path), "--nodes", "512"]) == 2
+    printed = capsys.readouterr().err
+    assert says in printed
+    assert printed.strip().count("\n") == 0
+
+
+def test_unknown_tables_names_and_files(tmp_path):
+    path = tmp_path / "x.toml"
+    for text, says in (("[model", "TOML"), ("[other]\na=1", "tables"), ("[model]\nb=1", "model.b"),
+                       ("[model]\n", "model.activation"),
+                       ('[model]\nactivation="softmax"\n[symbols]\na="nothing"', "symbols.a")):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=says):
+            read_equations(path)
+    with pytest.raises(UsageError, match="can be read"):
+        read_equations(tmp_path / "none.toml")
+
+
+def test_expressions_that_would_explode_are_compared_by_value(tmp_path):
+    import time
+
+    clock = time.perf_counter()
+    found = verdicts(file_of(tmp_path, {
+        "V_k": "1/(r_k + Vhat_k) + (m_k + q_k + m_v + q_v + alpha)**64*((q_v + nu)**64 - 1)",
+    }))
+    assert found["V_k"].verdict == "different"
+    assert time.perf_counter() - clock < 20

@@ -1,0 +1,401 @@
+"""Equations that a theorist wrote by hand, compared with the derived ones.
+
+A TOML file names the model and gives an equation per order parameter, in the words of the derived
+equations: ``sum(...)`` runs over tokens, ``rel(...)`` picks the relevant one, ``E(...)`` is the
+average over the data and the cavity noise, ``softmax(u)`` the normalised weight of a token.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import sympy as sp
+
+from derivations.setting import make_setting
+from replica.codegen.numpy_printer import compile_numpy
+from replica.derivation.chain import SaddlePointEquations, derive_erm
+from replica.derivation.numeric import evaluate, random_point
+from replica.derivation.saddle_point import replace_field
+from replica.document.text_printer import to_text
+from replica.errors import UnsupportedNodeError, UsageError
+from replica.ir.lower import lower
+from replica.ir.program import Shape
+from replica.model import LABEL, NOISE, NOISE_STD, RATIO, SIGMA, SIGNAL, Array
+from replica.saddle_point.nodes import SCRAMBLES
+from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
+from replica.symbolic.averages import Expectation
+from replica.symbolic.grammar import parse
+from replica.symbolic.tokens import (
+    LENGTH,
+    RELEVANT,
+    TokenSum,
+    TokenWeights,
+    expand_sums,
+    index,
+    outermost,
+)
+
+NODES = 2**16
+MAX_FILE = 200_000
+AGREES = 4.0
+"""Standard errors within which two averages agree."""
+SHARP = 5e-3
+"""Largest standard error of a difference, relative to the value, that says anything."""
+MAX_TERMS = 2000
+"""Expressions that would multiply out to more terms are compared numerically alone."""
+_HERE = sp.Symbol("here", integer=True)
+
+
+@dataclass(frozen=True)
+class EquationCheck:
+    """The verdict on one equation.
+
+    ``verdict`` is ``equal``, ``equal numerically`` or ``different``; ``how`` names the
+    simplification or the comparison; ``difference`` is yours less the derived one, as short as it
+    gets; ``example`` has a point and both values there.
+    """
+
+    name: str
+    verdict: str
+    how: str
+    yours: str
+    derived: str
+    difference: str
+    example: Mapping[str, float]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "verdict": self.verdict, "how": self.how, "yours": self.yours,
+            "derived": self.derived, "difference": self.difference, "example": dict(self.example),
+        }
+
+
+@dataclass(frozen=True)
+class HandWritten:
+    """A read file: the setting's words, the derived equations, and yours by our names."""
+
+    words: Mapping[str, Any]
+    derived: SaddlePointEquations
+    equations: Mapping[str, Any]
+
+
+def read_equations(path: str | Path) -> HandWritten:
+    """Read and parse a file of equations.
+
+    Tables: ``[model]`` with the words of ``replica solve`` (``activation``, ``task``; ``nu``,
+    ``length``, ``alpha``, ``reg``, ``noise`` for the numerical comparison, with defaults), optional
+    ``[symbols]`` (your name = our name), ``[equations]`` (one per order parameter).
+
+    Raises
+    ------
+    UsageError
+        Names the table, the key and what is allowed, with the column in an expression.
+    """
+    document = _load(path)
+    model = document.get("model", {})
+    allowed = ("activation", "task", "nu", "length", "alpha", "reg", "noise", "parameters")
+    for key in model:
+        if key not in allowed:
+            raise UsageError(f"model.{key}", model[key], f"only the keys {', '.join(allowed)}")
+    if "activation" not in model:
+        raise UsageError("model.activation", "nothing", "an activation")
+    activation = str(model["activation"])
+    if activation.endswith(".toml"):
+        activation = str(Path(path).parent / activation)
+    words = {
+        "activation": activation, "task": model.get("task", "spiked"),
+        "nu": model.get("nu", 2), "length": model.get("length", 3), "reg": model.get("reg", 0.5),
+        "noise": model.get("noise", 0.1), "parameter": model.get("parameters", {}),
+    }
+    setting = make_setting(**words)
+    derived = derive_erm(setting.model())
+    names = _known(derived, setting)
+    symbols = dict(names)
+    for yours, ours in document.get("symbols", {}).items():
+        if ours not in names:
+            raise UsageError(f"symbols.{yours}", ours, f"one of {', '.join(names)}")
+        symbols[yours] = names[ours]
+    wanted = {**derived.overlaps, **derived.conjugates}
+    found: dict[str, Any] = {}
+    for yours, text in document.get("equations", {}).items():
+        symbol = symbols.get(yours)
+        name = getattr(symbol, "name", "")
+        if name not in wanted or name in found:
+            raise UsageError(f"equations.{yours}", "this name",
+                             f"each of {', '.join(wanted)} once at most")
+        parsed = parse(f"equations.{yours}", text, symbols, _functions(derived))
+        if _HERE in parsed.expr.free_symbols:
+            raise UsageError(f"equations.{yours}", f"'{text}'",
+                             "token fields only inside sum(...) or rel(...)")
+        found[name] = parsed.expr
+    if not found:
+        raise UsageError("equations", "nothing", "at least one equation")
+    alpha = float(model.get("alpha", 2.0))
+    if not 0 < alpha < math.inf:
+        raise UsageError("model.alpha", alpha, "a finite number > 0")
+    return HandWritten({**words, "alpha": alpha}, derived, found)
+
+
+def _load(path: str | Path) -> dict[str, Any]:
+    where = str(path)
+    try:
+        raw = Path(path).read_bytes()
+        if len(raw) > MAX_FILE:
+            raise UsageError("file", where, f"at most {MAX_FILE} bytes")
+        document = tomllib.loads(raw.decode("utf-8"))
+    except OSError as error:
+        raise UsageError("file", where, f"a file that can be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError("file", where, f"a TOML file ({error})") from None
+    for key, table in document.items():
+        if key not in ("model", "symbols", "equations") or not isinstance(table, dict):
+            raise UsageError("file", key, "the tables [model], [symbols] and [equations]")
+    return document
+
+
+def _known(derived: SaddlePointEquations, setting: Any) -> dict[str, Any]:
+    """Every name that an equation may hold."""
+    names: dict[str, Any] = {
+        RATIO.name: RATIO, SIGNAL.name: SIGNAL, NOISE_STD.name: NOISE_STD, LENGTH.name: LENGTH,
+        LABEL.name: LABEL, NOISE.name: NOISE, "sigma": SIGMA(_HERE),
+    }
+    for s in derived.model.sectors:
+        for x in (s.m, s.q, s.V, s.m_hat, s.q_hat, s.V_hat, s.ridge):
+            names[x.name] = x
+        for f in (s.teacher, s.noise, s.residual, s.cavity):
+            names[f.__name__] = f(_HERE)
+    names |= {p.name: p.symbol for p in setting.activation.parameters if p.name not in names}
+    return names
+
+
+def _functions(derived: SaddlePointEquations) -> dict[str, Any]:
+    random = derived.model.random_symbols
+
+    def total(u: Any) -> Any:
+        if _HERE not in u.free_symbols:
+            raise ValueError("sum(...) needs a token field")
+        return TokenSum(u, _HERE)
+
+    def relevant(u: Any) -> Any:
+        return u.xreplace({_HERE: RELEVANT})
+
+    def share(u: Any) -> Any:
+        l = index("l")  # noqa: E741
+        return TokenWeights(u.xreplace({_HERE: l}), l, _HERE)
+
+    def average(u: Any) -> Any:
+        if _HERE in u.free_symbols:
+            raise ValueError("token fields inside E(...) only in sum(...) or rel(...)")
+        return Expectation(u, random)
+
+    return {"sum": (1, total), "rel": (1, relevant), "softmax": (1, share), "E": (1, average)}
+
+
+def check_equations(written: HandWritten, nodes: int = NODES) -> tuple[EquationCheck, ...]:
+    """Compare every equation with the derived one: symbolically, then numerically."""
+    numeric: _Numeric | None = None
+    found = []
+    for name, yours in written.equations.items():
+        forms = _forms(written.derived, name)
+        check = _symbolic(name, yours, forms, written.derived)
+        if check is None:
+            numeric = numeric or _Numeric(written, nodes)
+            check = numeric.check(name, yours, forms)
+        found.append(check)
+    return tuple(found)
+
+
+def _forms(derived: SaddlePointEquations, name: str) -> dict[str, Any]:
+    """The derived forms of an equation by what they are called."""
+    if name in derived.overlaps:
+        return {"the derived equation": derived.overlaps[name]}
+    forms = {"the reparametrised form": derived.conjugates[name]}
+    if name in derived.stein:
+        forms["the form with smaller errors"] = derived.stein[name]
+    return forms
+
+
+def _symbolic(
+    name: str, yours: Any, forms: Mapping[str, Any], derived: SaddlePointEquations
+) -> EquationCheck | None:
+    saddle = {
+        s.V: derived.overlaps[s.V.name] for s in derived.model.sectors if s.V.name != name
+    }
+    tractable = _terms(yours) <= MAX_TERMS
+    for title, ours in forms.items() if tractable else ():
+        for how, mine in (("", yours), (" after V = 1/(r + Vhat)", yours.xreplace(saddle))):
+            gap = _difference(mine, ours)
+            if gap == 0:
+                same = "identical to" if mine == ours else "expands to"
+                return EquationCheck(name, "equal", f"{same} {title}{how}", to_text(yours),
+                                     to_text(ours), "0", {})
+    averaged = any(f.atoms(Expectation) for f in (yours, *forms.values()))
+    if averaged or not tractable:
+        return None
+    ours = next(iter(forms.values()))
+    gap = _difference(yours, ours)
+    point = random_point(gap.free_symbols | yours.free_symbols | ours.free_symbols, 1)
+    point |= {s: abs(v) for s, v in point.items() if s.name.startswith(("Vhat", "qhat"))}
+    with mp.workdps(20):
+        values = {s.name: float(v) for s, v in point.items()}
+        values |= {"yours": float(mp.re(evaluate(yours, point))),
+                   "derived": float(evaluate(ours, point))}
+    return EquationCheck(name, "different", "values at a random point", to_text(yours),
+                         to_text(ours), to_text(gap), values)
+
+
+def _difference(yours: Any, ours: Any) -> Any:
+    """Yours less ours, averages merged into one and sums written by their terms."""
+    body: Any = sp.S.Zero
+    rest: Any = sp.S.Zero
+    random: Any = None
+    for term in sp.Add.make_args(sp.expand(yours - ours)):
+        held = list(term.atoms(Expectation))
+        if len(held) == 1 and not (term / held[0]).atoms(Expectation):
+            body += term / held[0] * held[0].body
+            random = held[0].random
+        else:
+            rest += term
+    sums = expand_sums(sp.expand(expand_sums(body)))
+    held_sums = outermost(sums, (TokenSum, TokenWeights))
+    stand_in = {t: sp.Dummy(f"t{k}") for k, t in enumerate(held_sums)}
+    merged = _cancelled(sums.xreplace(stand_in)).xreplace({d: t for t, d in stand_in.items()})
+    return _cancelled(rest) + (Expectation(merged, random) if merged != 0 else 0)
+
+
+def _terms(expr: Any) -> float:
+    """A bound on the number of terms once everything is multiplied out."""
+    if isinstance(expr, sp.Add):
+        return sum(_terms(a) for a in expr.args)
+    if isinstance(expr, sp.Pow) and expr.exp.is_Integer:
+        return min(_terms(expr.base) ** abs(int(expr.exp)), 1e12)
+    return min(math.prod(_terms(a) for a in expr.args) if expr.args else 1.0, 1e12)
+
+
+def _cancelled(expr: Any) -> Any:
+    expr = sp.expand(expr)
+    if expr == 0 or sp.count_ops(expr) > 2000:
+        return expr
+    return sp.factor_terms(sp.cancel(sp.together(expr)))
+
+
+class _Numeric:
+    """Both sides averaged over the same nodes at the saddle point."""
+
+    def __init__(self, written: HandWritten, nodes: int) -> None:
+        words = dict(written.words)
+        self.alpha = words.pop("alpha")
+        self.setting = make_setting(**words)
+        self.problem = SaddlePointProblem(
+            written.derived, self.setting.values(), self.setting.lengths,
+            SolverOptions(nodes=nodes, estimator="reparametrised"),
+        )
+        solution = self.problem.solve(self.alpha)
+        if not solution.converged:
+            raise UsageError("model", "these values", "values at which the saddle point is found, "
+                             "to compare averages there")
+        x = np.array([solution.order_parameters[n] for n in self.problem.names])
+        self.at = {**self.problem.uniform(x, self.alpha)}
+        hats = {f"{n.split('_')[0]}hat_{n.split('_')[1]}": v
+                for n, v in solution.conjugates.items()}
+        self.at |= hats
+        self.fields = [
+            self._fields(g, state) for g, state in
+            zip(self.problem.nodes.groups, self.problem.engine.state, strict=True)
+        ]
+
+    def _fields(self, group: Any, state: Array) -> dict[str, Any]:
+        engine = self.problem.engine
+        host = np.asarray(state)
+        inputs = engine.block_inputs(group, slice(0, group.count), self.at)
+        inputs |= engine.minimisers(inputs, host, group.length)
+        return {n: a for n, a in inputs.items() if isinstance(a, np.ndarray) and a.ndim}
+
+    def check(self, name: str, yours: Any, forms: Mapping[str, Any]) -> EquationCheck:
+        best: tuple[float, str, Any, Array, Array] | None = None
+        mine = self.value(yours, name)
+        for title, ours in forms.items():
+            theirs = self.value(ours, name)
+            gap = mine - theirs
+            error = float(gap.std(ddof=1) / np.sqrt(SCRAMBLES))
+            scale = max(abs(float(theirs.mean())), 1e-9)
+            z = abs(float(gap.mean())) / max(error, 1e-10 * scale)
+            if best is None or z < best[0]:
+                best = (z, title, ours, mine, theirs)
+        assert best is not None
+        z, title, ours, mine, theirs = best
+        gap = mine - theirs
+        error = float(gap.std(ddof=1) / np.sqrt(SCRAMBLES))
+        scale = max(abs(float(theirs.mean())), 1e-9)
+        equal = z <= AGREES and error <= SHARP * scale
+        how = (
+            f"averages at the saddle point agree with {title}: difference "
+            f"{float(gap.mean()):.2g}, standard error {error:.1g}" if equal else
+            f"averages at the saddle point, nearest {title}: {z:.0f} standard errors apart"
+        )
+        values = {n: float(self.at[n]) for n in self.problem.names}
+        values |= {"yours": float(mine.mean()), "derived": float(theirs.mean()),
+                   "standard_error_of_difference": error}
+        return EquationCheck(
+            name, "equal numerically" if equal else "different", how, to_text(yours),
+            to_text(ours),
+            to_text(_difference(yours, ours) if _terms(yours) <= MAX_TERMS else yours - ours),
+            values,
+        )
+
+    def value(self, expr: Any, name: str) -> Array:
+        """The expression per scramble, its averages taken over the nodes."""
+        expr = self._explicit(sp.sympify(expr))
+        held = sorted(expr.atoms(Expectation), key=sp.default_sort_key)
+        means = [self._mean(e.body, name) for e in held]
+        stand_in = [sp.Dummy(f"e{k}") for k in range(len(held))]
+        flat = expr.xreplace(dict(zip(held, stand_in, strict=True)))
+        numbers = {s: sp.Float(self.at[s.name]) for s in flat.free_symbols
+                   if s not in stand_in and s.name in self.at}
+        missing = [s.name for s in flat.free_symbols if s not in stand_in and s not in numbers]
+        if missing:
+            raise UsageError(f"equations.{name}", missing[0], "a symbol with one value for all "
+                             "samples outside E(...)")
+        function = sp.lambdify(stand_in, flat.xreplace(numbers), "numpy")
+        found: Array = np.broadcast_to(function(*means), (SCRAMBLES,)).astype(float)
+        return found
+
+    def _explicit(self, expr: Any) -> Any:
+        """``sigma`` as the activation of the minimiser."""
+        model = self.problem.model
+        k = model.sectors[0]
+        assert model.activation is not None
+        activation = model.activation
+
+        def field(position: Any) -> Any:
+            return k.cavity(position) + k.V * k.residual(position)
+
+        return replace_field(expr, SIGMA, lambda p: activation.at(field, p))
+
+    def _mean(self, body: Any, name: str) -> Array:
+        total = np.zeros(SCRAMBLES)
+        for group, fields in zip(self.problem.nodes.groups, self.fields, strict=True):
+            shapes: dict[str, Shape] = {
+                n: "node" if a.ndim == 1 else "token" for n, a in fields.items()
+            }
+            shapes |= {n: "uniform" for n in self.at if n not in shapes}
+            try:
+                program = lower("average", {"value": body}, shapes)
+            except UnsupportedNodeError as error:
+                raise UsageError(f"equations.{name}", to_text(body), f"an average that can be "
+                                 f"evaluated ({error})") from None
+            named = {**self.at, **fields}
+            with np.errstate(all="ignore"):
+                (value,) = compile_numpy(program)(
+                    *(named[n] for n, _ in program.inputs), group.length
+                )
+            values = np.broadcast_to(value, (group.count,)).reshape(SCRAMBLES, -1)
+            total += group.probability * values.mean(axis=1)
+        return total
