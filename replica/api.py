@@ -13,11 +13,12 @@ from replica.saddle_point.solution import Solution
 if TYPE_CHECKING:
     from replica.derivation.chain import (
         BayesEquations,
+        FlowEquations,
         PopulationEquations,
         SaddlePointEquations,
     )
 
-    Equations = SaddlePointEquations | BayesEquations | PopulationEquations
+    Equations = SaddlePointEquations | BayesEquations | PopulationEquations | FlowEquations
     from validation.simulate import Simulation
     from validation.study import StudyResult
 
@@ -51,8 +52,8 @@ def derive(
     nu
         Only whether it is infinite matters here: then no density of the data exists.
     chain
-        ``erm`` (regularised training), ``bayes`` (the optimal learner) or ``population``
-        (infinitely many samples).
+        ``erm`` (regularised training), ``bayes`` (the optimal learner), ``population``
+        (infinitely many samples) or ``flow`` (one-pass SGD).
 
     Raises
     ------
@@ -62,11 +63,13 @@ def derive(
     from derivations.slr import single_location
     from replica.derivation import chain as chains
 
-    if chain not in ("erm", "bayes", "population"):
-        raise UsageError("chain", chain, "erm, bayes, population")
+    if chain not in ("erm", "bayes", "population", "flow"):
+        raise UsageError("chain", chain, "erm, bayes, population, flow")
     model = single_location(task, activation, strongest=nu == float("inf"))
     if chain == "bayes":
         return chains.derive_bayes(model)
+    if chain == "flow":
+        return chains.derive_flow(model)
     return chains.derive_erm(model) if chain == "erm" else chains.derive_population(model)
 
 

@@ -12,7 +12,7 @@ from replica.cli.output import check_writable, document
 from replica.document.files import check_folder, write_atomically
 from replica.errors import UsageError
 
-CHAINS = ("erm", "bayes", "population")
+CHAINS = ("erm", "bayes", "population", "flow")
 GRAPHS = (".svg", ".dot", ".graphml", ".mmd")
 EXTENSIONS = {
     "text": "txt", "latex": "tex", "markdown": "md", "json": "json", "html": "html",
@@ -23,7 +23,7 @@ EXTENSIONS = {
 @click.command("derive")
 @click.option("--chain", default="erm", show_default=True,
               help="erm: regularised training; bayes: the optimal learner; population: infinite "
-              "data.")
+              "data; flow: one-pass SGD.")
 @click.option("--activation", default=None,
               help="softmax, linear, erf, softplus, or FILE.toml (bayes needs none).")
 @click.option("--task", default="spiked", show_default=True, help="spiked or max.")
@@ -136,6 +136,7 @@ def _write(
             "erm": f"{subject}, activation {activation}: regularised empirical risk minimisation.",
             "bayes": f"{subject}: the Bayes-optimal learner.",
             "population": f"{subject}, activation {activation}: infinitely many samples.",
+            "flow": f"{subject}, activation {activation}: one-pass stochastic gradient descent.",
         }[chain],
         "X has L tokens in dimension D; chi = X k/sqrt(D), z = X v/sqrt(D); stars mark the "
         "teacher.",

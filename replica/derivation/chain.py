@@ -223,3 +223,26 @@ def derive_population(model: Model) -> PopulationEquations:
     ]
     kept = tuple(s for s in steps if s is not None)
     return PopulationEquations(model, Derivation(f"Population level, {model.name}", kept))
+
+
+@dataclass(frozen=True)
+class FlowEquations(_Displayed):
+    """The overlaps under one-pass stochastic gradient descent."""
+
+    model: Model
+    derivation: Derivation
+
+
+def derive_flow(model: Model) -> FlowEquations:
+    """Derive the flow of all overlaps under one-pass SGD, and its gradient-flow limit.
+
+    Raises ``DerivationError`` for a loss without the parity that keeps the manifold invariant.
+    """
+    from replica.derivation import flow
+
+    slopes = flow.gradient(model)
+    overlaps = flow.overlap_flow(model, slopes)
+    steps = [slopes, overlaps, flow.gradient_flow(model, overlaps),
+             flow.invariance(model, overlaps)]
+    kept = tuple(s for s in steps if s is not None)
+    return FlowEquations(model, Derivation(f"One-pass SGD, {model.name}", kept))

@@ -741,7 +741,7 @@ def manifold(model: Model, zero: Step) -> Step:
     f = zero.conclusion["f"]
     cross = b.cross()
     if cross:
-        _require_parity(model)
+        require_parity(model)
     on = f.xreplace({s: sp.S.Zero for s in cross})
     strip = {e: sp.S.Zero for e in on.atoms(Expectation)}
     algebra = _tidy(on.xreplace(strip), model)
@@ -786,7 +786,7 @@ def manifold(model: Model, zero: Step) -> Step:
     )
 
 
-def _require_parity(model: Model) -> None:
+def require_parity(model: Model) -> None:
     """Loss and channel are invariant when the readout sector, its teacher and labels flip."""
     s = model.readout
 

@@ -10,11 +10,17 @@ from typing import Any
 
 import sympy as sp
 
-from replica.derivation.chain import BayesEquations, PopulationEquations, SaddlePointEquations
+from replica.derivation.chain import (
+    BayesEquations,
+    FlowEquations,
+    PopulationEquations,
+    SaddlePointEquations,
+)
 from replica.derivation.step import Derivation, Step
 from replica.document.layout import Equation, lay_out
 from replica.document.notation import (
     BAYES_MEANING,
+    FLOW_MEANING,
     KINK_MEANING,
     MEANING,
     POPULATION_MEANING,
@@ -22,7 +28,7 @@ from replica.document.notation import (
 )
 from replica.symbolic.tokens import write_out
 
-Equations = SaddlePointEquations | BayesEquations | PopulationEquations
+Equations = SaddlePointEquations | BayesEquations | PopulationEquations | FlowEquations
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def blocks(equations: Equations, intro: list[str]) -> list[Block]:
             count += 1
             found.append(Formula(equation, count, where=i > 0))
 
-    if isinstance(equations, SaddlePointEquations):
+    if isinstance(equations, SaddlePointEquations | FlowEquations):
         display(r"\ell", model.loss)
     display("y", model.channel)
     if model.log_weight != 0:
@@ -101,6 +107,8 @@ def blocks(equations: Equations, intro: list[str]) -> list[Block]:
 def _meanings(equations: Equations) -> tuple[tuple[str, str], ...]:
     if isinstance(equations, SaddlePointEquations):
         return MEANING
+    if isinstance(equations, FlowEquations):
+        return FLOW_MEANING
     return BAYES_MEANING if isinstance(equations, BayesEquations) else POPULATION_MEANING
 
 
@@ -135,6 +143,10 @@ def conclusion_name(step: Step, name: str) -> str:
     if name in special:
         return special[name]
     head, _, rest = name.partition("_")
+    if head in ("dm", "dq"):
+        return rf"\dot{{{head[1]}}}_{{{rest}}}"
+    if head == "slope":
+        return rf"g^{{{rest}}}_j"
     if head == "gradient" and "_" in rest:
         return rf"\partial R/\partial {symbol_latex(rest)}"
     if head == "gradient":

@@ -75,6 +75,12 @@ POPULATION_MEANING = (
     (r"s_1,\ s_2", r"$\mathbb{E}\,\sigma_\varepsilon$, $\mathbb{E}\sum_l \sigma_l^2$"),
     (r"P_l", "posterior probability that token $l$ is the relevant one"),
 )
+FLOW_MEANING = (
+    (r"\gamma", "step size"),
+    *POPULATION_MEANING[:-2],
+    (r"g^{w}_{l}", "slope of the loss by the field of sector $w$ at token $l$"),
+    (r"\dot{m},\ \dot{q}", r"change of an overlap per unit of time, which is $D$ steps"),
+)
 KINK_MEANING = (r"\varkappa", "width over which a kink of the activation is rounded")
 
 

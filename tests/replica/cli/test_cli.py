@@ -348,7 +348,7 @@ def test_a_failed_check_exits_1_and_is_named(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (["--chain", "other"], "erm, bayes, population"), ([], "activation"),
+    (["--chain", "other"], "erm, bayes, population, flow"), ([], "activation"),
     (["--activation", "softmax", "--graph", "x.png"], ".svg"),
     (["--activation", "softmax", "--graph", "/no/such/folder/x.svg"], "graph"),
 ])

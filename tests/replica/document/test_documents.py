@@ -48,9 +48,9 @@ def test_documents_compile_without_overfull_lines(activation, task, tmp_path):
 @pytest.mark.slow
 @needs_latex
 @pytest.mark.parametrize("task", ["spiked", "max"])
-@pytest.mark.parametrize("chain", ["bayes", "population"])
+@pytest.mark.parametrize("chain", ["bayes", "population", "flow"])
 def test_documents_of_other_chains_compile(chain, task, tmp_path):
-    for name in ("softmax", "linear", "erf") if chain == "population" else ("softmax",):
+    for name in ("softmax",) if chain == "bayes" else ("softmax", "linear", "erf"):
         equations = replica.derive(name, task=task, chain=chain)
         check_compiles(latex_document(equations, ["A test."]), tmp_path)
 
