@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from replica.derivation import curvature, free_energy, reduction, replicon, saddle_point
+from replica.derivation import (
+    asymptotics,
+    curvature,
+    free_energy,
+    reduction,
+    replicon,
+    saddle_point,
+)
 from replica.derivation.step import Derivation, Step
 from replica.model import Model
 
@@ -131,6 +138,7 @@ def derive_erm(model: Model) -> SaddlePointEquations:
         derivatives, curvature.curvature_step(model, derivatives), moved_weights, moved_data,
         replicon.response_step(model),
         replicon.replicon_step(model, moved_weights, moved_data, overlaps),
+        asymptotics.many_samples(model, derivatives),
     ]
     kept = tuple(s for s in steps if s is not None)
     return SaddlePointEquations(model, Derivation(f"ERM, {model.name}", kept))
@@ -210,16 +218,17 @@ def derive_population(model: Model) -> PopulationEquations:
     Raises ``DerivationError`` unless the predictor is ``sum_l sigma_l z_l`` and the label linear in
     the relevant value field.
     """
-    from replica.derivation import population
+    from replica.derivation import asymptotics, population
 
     fields = population.conditional_fields(model)
     full = population.risk(model, fields)
     on_manifold = population.manifold(model, full)
     best = population.best_value(model, on_manifold)
     posterior = population.posterior_step(model)
+    closed = population.closed_moments(model)
     steps = [
         fields, full, on_manifold, best, posterior, population.nishimori(model, posterior),
-        population.closed_moments(model),
+        asymptotics.strong_signal_bayes(model), closed, asymptotics.limits_step(model, closed),
     ]
     kept = tuple(s for s in steps if s is not None)
     return PopulationEquations(model, Derivation(f"Population level, {model.name}", kept))

@@ -21,6 +21,7 @@ from replica.derivation.step import CheckResult, Conclusion, Step
 from replica.errors import DerivationError
 from replica.model import SIGMA, Model
 from replica.symbolic.averages import Expectation
+from replica.symbolic.primitives import owens_t
 from replica.symbolic.tokens import (
     LENGTH,
     RELEVANT,
@@ -424,6 +425,45 @@ def nishimori(model: Model, posterior: Step) -> Step | None:
     )
 
 
+def _gaussian_moments(sigma: Any, x: Any) -> Any:
+    """``E sigma(x)^n`` at ``x ~ N(mean, q)``, ``n = 1, 2``, as a function; ``None`` if not closed.
+
+    Polynomials, and ``a + b erf(s + p x)`` with Owen's function for the second moment.
+    """
+    if sigma.is_polynomial(x):
+        t = sp.Symbol("t", real=True)
+
+        def polynomial(power: int, mean: Any, q: Any) -> Any:
+            shifted = sp.expand((sigma**power).xreplace({x: mean + sp.sqrt(q) * t}))
+            return sum(
+                c * (sp.factorial2(n - 1) if n else 1) for (n,), c in sp.Poly(shifted, t).terms()
+                if n % 2 == 0
+            )
+
+        return polynomial
+    held = list(sigma.atoms(sp.erf))
+    if len(held) != 1:
+        return None
+    inside, e = sp.expand(held[0].args[0]), sp.Dummy("e")
+    flat = sigma.xreplace({held[0]: e})
+    a, b, p = flat.xreplace({e: sp.S.Zero}), sp.diff(flat, e), sp.diff(inside, x)
+    if e in b.free_symbols:
+        return None
+    if x in a.free_symbols | b.free_symbols | p.free_symbols:
+        return None
+
+    def error_function(power: int, mean: Any, q: Any) -> Any:
+        centre = inside.xreplace({x: mean})
+        first = sp.erf(centre / sp.sqrt(1 + 2 * p**2 * q))
+        if power == 1:
+            return a + b * first
+        h = sp.sqrt(2) * centre / sp.sqrt(1 + 2 * p**2 * q)
+        second = 1 - 8 * owens_t(h, 1 / sp.sqrt(1 + 4 * p**2 * q))
+        return a**2 + 2 * a * b * first + b**2 * second
+
+    return error_function
+
+
 def closed_moments(model: Model) -> Step | None:
     """``s_1, s_2`` and the best risk where ``sigma`` is a polynomial and the weight a tilt."""
     from replica.derivation.bayes import smoothed_log_weight
@@ -433,37 +473,34 @@ def closed_moments(model: Model) -> Step | None:
     if activation is None or activation.expression is None or smoothed_log_weight(model) is None:
         return None
     x, sigma_at = activation.x, sp.sympify(activation.expression)
-    if not sigma_at.is_polynomial(x):
+    moments = _gaussian_moments(sigma_at, x)
+    if moments is None:
         return None
     slope, _ = _label(model)
     tilt = sp.diff(sp.sympify(model.log_weight), k.teacher(RELEVANT))
-    t = sp.Symbol("t", real=True)
 
     def mean(power: int, shift: Any) -> Any:
-        """``E sigma(shift + sqrt(q) t)^power`` over a standard normal."""
-        poly = sp.Poly(
-            sp.expand((sigma_at**power).xreplace({x: shift + sp.sqrt(k.q) * t})), t
-        )
-        return sum(
-            coefficient * (sp.factorial2(n - 1) if n else 1) for (n,), coefficient in poly.terms()
-            if n % 2 == 0
-        )
+        """``E sigma^power`` at a normal score of variance ``q``."""
+        return moments(power, shift, k.q)
 
     shift = k.m * tilt  # tilting N(0, rho) by exp(a x) moves its mean by a rho
     s1 = sp.factor(mean(1, shift))
-    s2 = sp.expand(mean(2, shift) + (LENGTH - 1) * mean(2, sp.S.Zero))
+    s2 = mean(2, shift) + (LENGTH - 1) * mean(2, sp.S.Zero)
+    s2 = sp.expand(s2) if sigma_at.is_polynomial(x) else s2
     conclusion = {"s_1": s1, "s_2": s2}
     aligned = {k.q: k.m**2 / k.rho}
     gain = (s1**2 / s2).xreplace(aligned)
-    stationary = sp.numer(sp.together(sp.diff(gain, k.m)))
-    roots = [r for r in sp.solve(stationary, k.m) if sp.simplify(gain.xreplace({k.m: r})) != 0]
+    roots: list[Any] = []
+    if gain.is_rational_function(k.m):
+        stationary = sp.numer(sp.together(sp.diff(gain, k.m)))
+        roots = [r for r in sp.solve(stationary, k.m) if sp.simplify(gain.xreplace({k.m: r})) != 0]
     if len(roots) == 1:
         conclusion["m_k"] = sp.factor(roots[0])
         excess = slope**2 * v.rho * (1 - gain.xreplace({k.m: roots[0]}))
         conclusion["excess_risk"] = sp.factor(sp.simplify(excess))
 
     def check(c: Conclusion) -> CheckResult:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(24)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(80)
         weights = weights / weights.sum()
         point = random_point(
             {s for e in c.values() for s in sp.sympify(e).free_symbols} - {LENGTH}
@@ -472,7 +509,7 @@ def closed_moments(model: Model) -> Step | None:
         point[k.q] = 1 + point[k.m] ** 2
         numbers = {s: float(z) for s, z in point.items()}
         sigma = sp.lambdify(x, sigma_at.xreplace(
-            {s: sp.Float(z) for s, z in numbers.items()}), "numpy")
+            {s: sp.Float(z) for s, z in numbers.items()}), ["scipy", "numpy"])
         # two tokens by quadrature over (chi*, noise), tilted by the model's weight
         rho = float(sp.sympify(k.rho).xreplace(point))
         star, noise = np.meshgrid(np.sqrt(rho) * nodes, nodes, indexing="ij")
@@ -491,7 +528,7 @@ def closed_moments(model: Model) -> Step | None:
         ]
         at = {**point, LENGTH: sp.Integer(2)}
         pairs: list[tuple[Any, Any]] = [
-            (float(c[n].xreplace(at)), value)
+            (float(sp.N(c[n].xreplace(at))), value)
             for n, value in zip(("s_1", "s_2"), values, strict=True)
         ]
         if "m_k" in c:
@@ -511,7 +548,7 @@ def closed_moments(model: Model) -> Step | None:
 
     return Step(
         name="closed moments",
-        rule="Gaussian moments of a polynomial; exponential tilting shifts the mean of the "
+        rule="Gaussian moments of the activation; exponential tilting shifts the mean of the "
         "relevant score",
         premises=("best value vector",),
         conclusion=conclusion,

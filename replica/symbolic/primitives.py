@@ -113,3 +113,26 @@ class log_ndtr(sp.Function):
 
     def _eval_evalf(self, prec: int) -> Any:
         return self._eval_rewrite_as_exp(self.args[0])._eval_evalf(prec)
+
+
+class owens_t(sp.Function):
+    """Owen's ``T(h, a) = int_0^a exp(-h^2 (1 + x^2)/2)/(1 + x^2) dx/(2 pi)``."""
+
+    nargs = 2
+
+    def _eval_evalf(self, prec: int) -> Any:
+        import mpmath as mp
+
+        h, a = (x._eval_evalf(prec) for x in self.args)
+        if h is None or a is None or not (h.is_Float and a.is_Float):
+            return None
+        with mp.workprec(prec + 10):
+            height, end = mp.mpf(h), mp.mpf(a)
+            value = mp.quad(
+                lambda x: mp.exp(-height**2 * (1 + x * x) / 2) / (1 + x * x), [0, end]
+            ) / (2 * mp.pi)
+            return sp.Float(value, precision=prec)
+
+    def _latex(self, printer: Any, exp: Any = None) -> str:
+        text = rf"T\left({', '.join(printer._print(a) for a in self.args)}\right)"
+        return text if exp is None else f"{text}^{{{exp}}}"

@@ -100,3 +100,49 @@ def test_other_predictors_are_refused_with_a_reason():
     model = replace(single_location(), prediction=sp.Symbol("a"))
     with pytest.raises(DerivationError, match="sum_l sigma_l z_l"):
         derive_population(model)
+
+
+def test_the_strong_signal_law_of_softmax():
+    """``(L - 1) (sqrt(pi)/2) nu^(-1/2) exp(-nu/4)``, with the published ratios at finite ``nu``."""
+    import mpmath as mp
+
+    derivation = derive_population(single_location("spiked", "softmax")).derivation
+    law = derivation["strong signal"].conclusion["bayes_excess"]
+    known = (LENGTH - 1) * sp.sqrt(sp.pi) / 2 * NU ** sp.Rational(-1, 2) * sp.exp(-NU / 4)
+    assert sp.simplify(law - known) == 0
+    for nu, ratio in ((100, 0.977), (200, 0.988)):
+        with mp.workdps(30):
+            exact = mp.quad(
+                lambda u, nu=nu: 2 / ((1 + mp.exp(-u)) * (1 + mp.exp(u)))
+                * mp.exp(-((u - nu) ** 2) / (4 * nu)), [-60, -10, 0, 10, 60]
+            ) / mp.sqrt(4 * mp.pi * nu)
+            assert float(exact / law.subs({LENGTH: 2, NU: nu}).evalf(20)) == pytest.approx(
+                ratio, abs=6e-4)
+
+
+def test_limits_of_linear_attention():
+    derivation = derive_population(single_location("spiked", "linear")).derivation
+    conclusion = derivation["limits of the closed risk"].conclusion
+    assert sp.simplify(conclusion["strong_signal"] - LENGTH / NU) == 0
+    assert conclusion["long_sequence"] == 1
+
+
+@pytest.mark.parametrize(("q", "mean"), [(0.3, 0.0), (1.7, 0.8)])
+def test_erf_moments_are_closed(q, mean):
+    import numpy as np
+    from scipy.special import erf
+
+    moments = derive_population(
+        single_location("spiked", "erf")
+    ).derivation["closed moments"].conclusion
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    weights = weights / weights.sum()
+
+    def average(power, centre):
+        return float(np.sum(weights * (1 + erf(-0.7 + centre + np.sqrt(q) * nodes)) ** power))
+
+    at = {sp.Symbol("c", real=True): -0.7, NU: 1.0, LENGTH: 4, sp.Symbol("m_k", real=True): mean,
+          sp.Symbol("q_k", positive=True): q}
+    found = [float(moments[n].subs(at).evalf()) for n in ("s_1", "s_2")]
+    assert found == pytest.approx(
+        [average(1, mean), average(2, mean) + 3 * average(2, 0.0)], rel=1e-9)
