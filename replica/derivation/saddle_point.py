@@ -460,6 +460,9 @@ def _check_stein(model: Model, s: Sector, cavity: Step, conjugates: Step, c: Con
             {s.m, s.q, RATIO} | model.log_weight.free_symbols | sp.sympify(s.rho).free_symbols, 5
         ).items()
     }
+    # a parameter that the model fixes may have a range: a weak weight lies inside it
+    point |= {k: sp.Rational(str(model.constants[k.name])) / 3 for k in point
+              if k.name in model.constants}
     point[s.q] = point[s.q] + 2 * point[s.m] ** 2 / sp.sympify(s.rho).xreplace(point)
     one, two = sp.Integer(1), sp.Integer(2)
     rho = sp.sympify(s.rho).xreplace(point)
