@@ -138,8 +138,8 @@ def _write(
             "population": f"{subject}, activation {activation}: infinitely many samples.",
             "flow": f"{subject}, activation {activation}: one-pass stochastic gradient descent.",
         }[chain],
-        "X has L tokens in dimension D; chi = X k/sqrt(D), z = X v/sqrt(D); stars mark the "
-        "teacher.",
+        r"$X$ has $L$ tokens in dimension $D$; $\chi = X k/\sqrt{D}$, $z = X v/\sqrt{D}$; stars "
+        "mark the teacher.",
     ]
     if tokens is not None:
         intro.append(f"Token sums written out for L = {tokens}; the relevant token is token 1.")

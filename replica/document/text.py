@@ -11,7 +11,8 @@ from replica.document.text_printer import to_text
 def text_document(equations: Equations, intro: list[str]) -> str:
     """The derivation for a terminal."""
     model = equations.model
-    out = [equations.derivation.title, "=" * len(equations.derivation.title), *intro]
+    out = [equations.derivation.title, "=" * len(equations.derivation.title),
+           *map(plain, intro)]
     if isinstance(equations, SaddlePointEquations):
         out.append(f"  loss = {to_text(model.loss)}")
     out.append(f"  y = {to_text(model.channel)}")
