@@ -20,6 +20,8 @@ SCORES = np.linspace(-20.0, 20.0, 401)
 """Where an activation and its derivatives must be finite."""
 KINK_RANGE = (1e-6, 0.1)
 MAX_FILE = 100_000
+MAX_OPERATIONS = 250
+"""Most operations of a second derivative."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 _PARAMETER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,19}", re.ASCII)
@@ -107,6 +109,7 @@ def own_activation(
     x = sp.Symbol("x", real=True)
     symbols = {"x": x, **{p.name: p.symbol for p in found}}
     parsed = parse("activation.expression", expression, symbols)
+    _bounded(parsed.expr, x, expression)
     if x not in parsed.expr.free_symbols:
         raise UsageError("activation.expression", expression, "an expression in the score x")
     unused = [p.name for p in found if p.symbol not in parsed.expr.free_symbols]
@@ -123,6 +126,17 @@ def own_activation(
     )
     check_range(activation, activation.defaults, parsed.expr if normalised else None)
     return activation
+
+
+def _bounded(expr: Any, x: sp.Symbol, text: str) -> None:
+    """Refuse what would take minutes to derive."""
+    slope = sp.diff(expr, x) if sp.count_ops(expr) <= MAX_OPERATIONS else None
+    if slope is None or sp.count_ops(slope) > MAX_OPERATIONS or (
+        sp.count_ops(sp.diff(slope, x)) > MAX_OPERATIONS
+    ):
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        raise UsageError("activation.expression", f"'{shown}'", "an expression whose second "
+                         f"derivative has at most {MAX_OPERATIONS} operations")
 
 
 def _kink(width: Any, normalised: bool) -> Parameter:
@@ -184,8 +198,10 @@ def check_range(
     from replica.ir.program import Shape
 
     x = activation.x
-    base = activation.expression if activation.log_weight is None else activation.log_weight
-    outputs = {} if weight is None else {"weight": weight}
+    base = sp.sympify(
+        activation.expression if activation.log_weight is None else activation.log_weight
+    )
+    outputs = {"square": base**2} if weight is None else {"weight": weight}
     outputs |= {"value": base, "slope": sp.diff(base, x), "curvature": sp.diff(base, x, 2)}
     inputs: dict[str, Shape] = {x.name: "node"}
     inputs |= {n: "uniform" for n in values}

@@ -14,6 +14,7 @@ from replica.derivation.numeric import compare, evaluate, random_point
 from replica.derivation.reduction import put_explicit
 from replica.derivation.step import CheckResult, Conclusion, Step
 from replica.model import LABEL, SIGNAL, Model
+from replica.symbolic.primitives import plain
 from replica.symbolic.tokens import LENGTH, RELEVANT, TokenSum, index, write_out
 
 
@@ -149,7 +150,7 @@ def many_samples(model: Model, derivatives: Step) -> Step:
             | {LABEL, *(s.V for s in model.sectors)}, 3
         )
         scales = {s.V: abs(point[s.V]) for s in model.sectors}
-        loss = loss.xreplace(point).rewrite(sp.exp)
+        loss = plain(loss.xreplace(point))
         start = {flat[s.field(p)]: cavity[s.cavity(p)] for s in model.sectors for p in positions}
         names = list(start)
         with mp.workdps(50):

@@ -99,7 +99,15 @@ def survivors(step: Step) -> list[Mutant]:
     return kept
 
 
-def all_survivors(derivation: Derivation) -> dict[str, list[Mutant]]:
-    """Survivors by step, steps without survivors left out."""
-    found = {s.name: survivors(s) for s in derivation}
+def all_survivors(
+    derivation: Derivation, known: Derivation | None = None
+) -> dict[str, list[Mutant]]:
+    """Survivors by step, steps without survivors left out.
+
+    Steps that conclude the same in a ``known`` derivation are passed over.
+    """
+    found = {
+        s.name: survivors(s) for s in derivation
+        if known is None or s.name not in known or known[s.name].conclusion != s.conclusion
+    }
     return {name: kept for name, kept in found.items() if kept}

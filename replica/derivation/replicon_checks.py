@@ -17,6 +17,7 @@ from replica.derivation.reduction import put_explicit
 from replica.derivation.step import CheckResult, Conclusion
 from replica.model import LABEL, RATIO, Model
 from replica.symbolic.averages import Expectation
+from replica.symbolic.primitives import plain
 from replica.symbolic.replicas import ReplicaMatrix
 from replica.symbolic.tokens import write_out
 
@@ -139,16 +140,28 @@ def matrix_value(expr: Any, values: Mapping[str, sp.Matrix], n: int) -> Any:
 
 
 def finite_difference_response(model: Model) -> tuple[sp.Matrix, sp.Matrix, Any]:
-    """Hessian of the loss and ``V`` at a minimiser, and ``df/domega`` by central differences."""
+    """Hessian of the loss and ``V`` at a minimiser, and ``df/domega`` by central differences.
+
+    The responses are made smaller until Newton's method finds the minimiser from the cavity field.
+    """
+    for scale in (1, 10, 100):
+        try:
+            return _response_at(model, sp.Rational(1, scale))
+        except (ValueError, TypeError):  # no root, or one off the real axis
+            continue
+    return _response_at(model, sp.Rational(1, 1000))
+
+
+def _response_at(model: Model, scale: Any) -> tuple[sp.Matrix, sp.Matrix, Any]:
     digits, length = 40, 2
     positions = [sp.Integer(p) for p in range(1, length + 1)]
     fields = [s.field(p) for s in model.sectors for p in positions]
     flat = sp.symbols(f"h0:{len(fields)}", real=True)
     loss = put_explicit(model.loss, model, length).xreplace(dict(zip(fields, flat, strict=True)))
-    loss = loss.rewrite(sp.exp)
+    loss = plain(loss)
     point = random_point({s for s in loss.free_symbols if s not in flat} | {LABEL}, 5)
     loss = loss.xreplace(point)
-    V = [sp.Rational(1 + k, 6) for k, _ in enumerate(model.sectors) for _ in positions]
+    V = [scale * sp.Rational(1 + k, 6) for k, _ in enumerate(model.sectors) for _ in positions]
     omega = [sp.Rational(2 * k - 3, 5) for k in range(len(fields))]
     gradient = [sp.diff(loss, h) for h in flat]
     with mp.workdps(digits):

@@ -15,6 +15,7 @@ from replica.derivation.step import CheckResult, Conclusion, Step
 from replica.errors import DerivationError
 from replica.model import LABEL, NOISE, RATIO, SIGMA, Model, Sector
 from replica.symbolic.averages import Expectation, Minimum, Proximal
+from replica.symbolic.primitives import plain
 from replica.symbolic.tokens import (
     LENGTH,
     RELEVANT,
@@ -233,7 +234,7 @@ class _ConjugateReference:
         objective = self.objective.xreplace(values).xreplace(at)
         objective = objective.xreplace(dict(zip(self.fields, stand_in, strict=True)))
         # our primitives have a plain form that mpmath can evaluate
-        objective = objective.rewrite(sp.exp)
+        objective = plain(objective)
         gradient = [sp.diff(objective, x) for x in stand_in]
         start = [self._omega(s, p, values, at) for s in self.model.sectors for p in self.positions]
         function = sp.lambdify(stand_in, gradient, "mpmath")

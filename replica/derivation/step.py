@@ -44,9 +44,14 @@ class Step:
     derived: bool = True
 
     def run_check(self) -> CheckResult:
+        """The check of the step's own conclusion; one that cannot be carried out has failed."""
         if self.check is None:
             return CheckResult(True, NOT_CHECKED)
-        return self.check(self.conclusion)
+        try:
+            return self.check(self.conclusion)
+        except Exception as error:  # a check meets whatever a model brings
+            why = " ".join(str(error).split())[:120]
+            return CheckResult(False, f"not carried out: {type(error).__name__}: {why}")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ MAX_TEXT = 2000
 MAX_DEPTH = 40
 MAX_NODES = 400
 MAX_POWER = 64
+MAX_NESTED = 4
+"""Functions of functions: derivatives of deeper ones grow beyond use."""
 LARGEST = 1e30
 
 KINK = sp.Symbol("kink", positive=True)
@@ -140,7 +142,7 @@ class _Parser:
         self.functions = {**FUNCTIONS, **functions}
         self.own = functions
         self.kinked = False
-        self.place = self.nodes = self.depth = 0
+        self.place = self.nodes = self.depth = self.nested = 0
         if len(text) > MAX_TEXT:
             self.refuse(MAX_TEXT, f"the text has more than {MAX_TEXT} characters")
         self.tokens = self.split()
@@ -317,10 +319,14 @@ class _Parser:
             self.refuse(token.column, f"unknown function {name!r}; known: "
                                       f"{', '.join([*self.functions, *KINKED])}")
         self.deeper(token.column)
+        self.nested += name not in self.own
+        if self.nested > MAX_NESTED:
+            self.refuse(token.column, f"functions nested more than {MAX_NESTED} deep")
         arguments = [self.sum()]
         while self.take(","):
             arguments.append(self.sum())
         self.depth -= 1
+        self.nested -= name not in self.own
         self.expect(")")
         arity, function = table[name]
         if len(arguments) != arity:

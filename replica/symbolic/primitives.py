@@ -136,3 +136,14 @@ class owens_t(sp.Function):
     def _latex(self, printer: Any, exp: Any = None) -> str:
         text = rf"T\left({', '.join(printer._print(a) for a in self.args)}\right)"
         return text if exp is None else f"{text}^{{{exp}}}"
+
+
+def plain(expr: Any) -> Any:
+    """Our functions written through ``exp``, ``log`` and ``erfc``; everything else as it is.
+
+    SymPy's own ``rewrite(exp)`` would turn ``x**2`` into ``exp(2 log x)`` too.
+    """
+    own = (sigmoid, softplus, log_softplus, softplus_score, erfcx, log_ndtr)
+    return expr.replace(
+        lambda e: isinstance(e, own), lambda e: e._eval_rewrite_as_exp(*e.args)
+    )

@@ -117,6 +117,44 @@ def test_even_activations_have_no_sign_of_the_key():
     assert all(s.overlaps["m_k"] >= 0 for s in found.per_seed)
 
 
+HARD = {
+    "wiggly": ("1 + tanh(x) + tanh(2*x) + tanh(3*x) + tanh(4*x) + tanh(5*x)", {}),
+    "nested": ("tanh(exp(-softplus(x)))", {}),
+    "clipped": ("max(0, min(1, 0.5 + x))", {"kink": 0.001}),
+    "steep": ("exp(30*x)", {"normalised": True}),
+    "product": ("exp(x)*(1 + x**2)**8", {"normalised": True}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(HARD))
+def test_checks_of_hard_activations_end_and_pass(name):
+    text, words = HARD[name]
+    equations = derive_model(single_location("spiked", own_activation("mine", text, **words)))
+    for step in equations.derivation:
+        result = step.run_check()
+        assert result.passed, (step.name, result.detail)
+
+
+@pytest.mark.parametrize("text", [
+    "1+" + "tanh(" * 30 + "x" + ")" * 30, "+".join(f"tanh({k}*x)" for k in range(1, 60)), "x**64",
+])
+def test_what_would_take_minutes_is_refused_at_once(text):
+    with pytest.raises(UsageError):
+        own_activation("mine", text)
+
+
+def test_a_check_that_cannot_be_carried_out_has_failed():
+    from replica.derivation.step import Step
+
+    def broken(conclusion):
+        raise ValueError("no root")
+
+    result = Step("s", "r", (), {}, broken).run_check()
+    assert not result.passed
+    assert "no root" in result.detail
+
+
 BROKEN = [
     ("", "one table [activation]"),
     ("[activation]", "activation.name"),
