@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import sympy as sp
 from replica.errors import UsageError
 from replica.model import Activation, Parameter
 from replica.symbolic.grammar import KINK, log_of, parse
+from replica.toml_file import read_toml
 
 SCORES = np.linspace(-20.0, 20.0, 401)
 """Where an activation and its derivatives must be finite."""
@@ -43,26 +43,10 @@ def load_activation(path: str | Path) -> Activation:
     UsageError
         Names the field, the value and what is allowed.
     """
-    where = str(path)
-    try:
-        with open(path, "rb") as stream:
-            raw = stream.read(MAX_FILE + 1)
-        text = raw.decode("utf-8")
-    except OSError as error:
-        raise UsageError("activation", where, f"a file that can be read ({error.strerror})"
-                         ) from None
-    except UnicodeDecodeError:
-        raise UsageError("activation", where, "a text file in UTF-8") from None
-    if len(raw) > MAX_FILE:
-        raise UsageError("activation", where, f"a file of at most {MAX_FILE} bytes")
-    try:
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        why = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "nested too deep"
-        raise UsageError("activation", where, f"a TOML file ({why})") from None
+    document = read_toml("activation", path, MAX_FILE)
     table = document.get("activation")
     if not isinstance(table, dict) or set(document) != {"activation"}:
-        raise UsageError("activation", where, "a TOML file with the one table [activation]")
+        raise UsageError("activation", path, "a TOML file with the one table [activation]")
     return own_activation(**_known(table))
 
 

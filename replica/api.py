@@ -11,14 +11,7 @@ from replica.model import Activation, Model
 from replica.saddle_point.solution import Solution
 
 if TYPE_CHECKING:
-    from replica.derivation.chain import (
-        BayesEquations,
-        FlowEquations,
-        PopulationEquations,
-        SaddlePointEquations,
-    )
-
-    Equations = SaddlePointEquations | BayesEquations | PopulationEquations | FlowEquations
+    from replica.derivation.chain import Equations, SaddlePointEquations
     from validation.simulate import Simulation
     from validation.study import StudyResult
 
@@ -63,14 +56,9 @@ def derive(
     from derivations.slr import single_location
     from replica.derivation import chain as chains
 
-    if chain not in ("erm", "bayes", "population", "flow"):
-        raise UsageError("chain", chain, "erm, bayes, population, flow")
-    model = single_location(task, activation, strongest=nu == float("inf"))
-    if chain == "bayes":
-        return chains.derive_bayes(model)
-    if chain == "flow":
-        return chains.derive_flow(model)
-    return chains.derive_erm(model) if chain == "erm" else chains.derive_population(model)
+    if chain not in chains.DERIVERS:
+        raise UsageError("chain", chain, ", ".join(chains.DERIVERS))
+    return chains.DERIVERS[chain](single_location(task, activation, strongest=nu == float("inf")))
 
 
 def activation(

@@ -8,7 +8,6 @@ average over the data and the cavity noise, ``softmax(u)`` the normalised weight
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import mpmath as mp
 import numpy as np
 import sympy as sp
 
-from derivations.setting import make_setting
+from derivations.setting import Setting, make_setting
 from replica.codegen.numpy_printer import compile_numpy
 from replica.derivation.chain import SaddlePointEquations, derive_erm
 from replica.derivation.numeric import evaluate, random_point
@@ -41,6 +40,7 @@ from replica.symbolic.tokens import (
     index,
     outermost,
 )
+from replica.toml_file import read_toml
 
 NODES = 2**16
 MAX_FILE = 200_000
@@ -79,9 +79,11 @@ class EquationCheck:
 
 @dataclass(frozen=True)
 class HandWritten:
-    """A read file: the setting's words, the derived equations, and yours by our names."""
+    """A read file: its words and setting, the derived equations, and yours by our names."""
 
     words: Mapping[str, Any]
+    setting: Setting
+    alpha: float
     derived: SaddlePointEquations
     equations: Mapping[str, Any]
 
@@ -140,20 +142,11 @@ def read_equations(path: str | Path) -> HandWritten:
     alpha = float(model.get("alpha", 2.0))
     if not 0 < alpha < math.inf:
         raise UsageError("model.alpha", alpha, "a finite number > 0")
-    return HandWritten({**words, "alpha": alpha}, derived, found)
+    return HandWritten({**words, "alpha": alpha}, setting, alpha, derived, found)
 
 
 def _load(path: str | Path) -> dict[str, Any]:
-    where = str(path)
-    try:
-        raw = Path(path).read_bytes()
-        if len(raw) > MAX_FILE:
-            raise UsageError("file", where, f"at most {MAX_FILE} bytes")
-        document = tomllib.loads(raw.decode("utf-8"))
-    except OSError as error:
-        raise UsageError("file", where, f"a file that can be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError("file", where, f"a TOML file ({error})") from None
+    document = read_toml("file", path, MAX_FILE)
     for key, table in document.items():
         if key not in ("model", "symbols", "equations") or not isinstance(table, dict):
             raise UsageError("file", key, "the tables [model], [symbols] and [equations]")
@@ -290,19 +283,17 @@ class _Numeric:
     """Both sides averaged over the same nodes at the saddle point."""
 
     def __init__(self, written: HandWritten, nodes: int) -> None:
-        words = dict(written.words)
-        self.alpha = words.pop("alpha")
-        self.setting = make_setting(**words)
+        setting = written.setting
         self.problem = SaddlePointProblem(
-            written.derived, self.setting.values(), self.setting.lengths,
+            written.derived, setting.values(), setting.lengths,
             SolverOptions(nodes=nodes, estimator="reparametrised"),
         )
-        solution = self.problem.solve(self.alpha)
+        solution = self.problem.solve(written.alpha)
         if not solution.converged:
             raise UsageError("model", "these values", "values at which the saddle point is found, "
                              "to compare averages there")
         x = np.array([solution.order_parameters[n] for n in self.problem.names])
-        self.at = {**self.problem.uniform(x, self.alpha)}
+        self.at = {**self.problem.uniform(x, written.alpha)}
         hats = {f"{n.split('_')[0]}hat_{n.split('_')[1]}": v
                 for n, v in solution.conjugates.items()}
         self.at |= hats

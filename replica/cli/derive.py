@@ -12,7 +12,6 @@ from replica.cli.output import check_writable, document
 from replica.document.files import check_folder, write_atomically
 from replica.errors import UsageError
 
-CHAINS = ("erm", "bayes", "population", "flow")
 GRAPHS = (".svg", ".dot", ".graphml", ".mmd")
 EXTENSIONS = {
     "text": "txt", "latex": "tex", "markdown": "md", "json": "json", "html": "html",
@@ -54,15 +53,16 @@ def command(
     if folder is not None:
         check_folder("output", folder)
     picture = check_writable("graph", graph, GRAPHS)
-    if chain not in CHAINS:
-        raise UsageError("chain", chain, ", ".join(CHAINS))
+    from replica.derivation.chain import DERIVERS
+
+    if chain not in DERIVERS:
+        raise UsageError("chain", chain, ", ".join(DERIVERS))
     if chain != "bayes" and activation is None:
         raise UsageError("activation", "nothing", "softmax, linear, erf, softplus, or FILE.toml")
     from derivations.slr import single_location
-    from replica.derivation import chain as chains
 
     model = single_location(task, activation or "softmax")
-    equations = getattr(chains, f"derive_{chain}")(model)
+    equations = DERIVERS[chain](model)
     words = [chain, task] if activation is None else [chain, model.name]
     checks = _run_checks(equations) if check else []
     failed = [c for c in checks if not c["passed"]]

@@ -7,11 +7,11 @@ from typing import Any
 
 import mpmath as mp
 import sympy as sp
-from sympy.core.function import AppliedUndef
 
 from replica.derivation.bayes import smoothed_log_weight
 from replica.derivation.numeric import compare, evaluate, random_point
 from replica.derivation.reduction import put_explicit
+from replica.derivation.saddle_point import replace_field
 from replica.derivation.step import CheckResult, Conclusion, Step
 from replica.model import LABEL, SIGNAL, Model
 from replica.symbolic.primitives import plain
@@ -117,11 +117,10 @@ def strong_signal_bayes(model: Model) -> Step | None:
 def many_samples(model: Model, derivatives: Step) -> Step:
     """The data term as the responses vanish, which they do as ``alpha -> oo``."""
     j, l = index("j"), index("l")  # noqa: E741
+
     def at_cavity(expr: Any) -> Any:
         for s in model.sectors:
-            expr = expr.xreplace({
-                a: s.cavity(a.args[0]) for a in expr.atoms(AppliedUndef) if a.func == s.field
-            })
+            expr = replace_field(expr, s.field, s.cavity)
         return expr
 
     # stationarity h = omega - V grad loss, put into the objective, to first order in V

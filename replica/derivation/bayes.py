@@ -18,6 +18,7 @@ from sympy.core.function import AppliedUndef
 from replica.derivation.bayes_checks import BayesToy
 from replica.derivation.free_energy import REPLICAS, average_over, weight_symbol
 from replica.derivation.numeric import compare, evaluate, random_point
+from replica.derivation.saddle_point import linear_channel, replace_field
 from replica.derivation.step import CheckResult, Conclusion, Step
 from replica.errors import DerivationError
 from replica.model import LABEL, NOISE, RATIO, Model, Sector
@@ -42,25 +43,15 @@ SCORE = sp.Function("score", real=True)
 WEIGHT = sp.Function("g", positive=True)
 
 
-def _l() -> sp.Symbol:
-    return index("l")
-
-
-def _channel(model: Model) -> tuple[Any, Any]:
-    """Mean of the label as a function of the value field, and the noise's amplitude."""
-    amplitude = sp.diff(model.channel, NOISE)
-    mean = sp.expand(model.channel - amplitude * NOISE)
-    if amplitude.free_symbols & {NOISE} or amplitude.atoms(AppliedUndef) or amplitude == 0:
+def _amplitude(model: Model) -> Any:
+    """Amplitude of the label noise; the label is the relevant value field beside it."""
+    found = linear_channel(model)
+    if found is None or found[0] != 1 or found[1] == 0 or found[1].atoms(AppliedUndef):
         raise DerivationError(
-            f"model {model.name}: the Bayes-optimal chain needs a channel with additive Gaussian "
-            "noise"
+            f"model {model.name}: the Bayes-optimal chain needs the relevant value field with "
+            "additive Gaussian noise as the label"
         )
-    if sp.expand(mean - model.readout.teacher(RELEVANT)) != 0:
-        raise DerivationError(
-            f"model {model.name}: the Bayes-optimal chain needs the value field itself as the "
-            "label's mean"
-        )
-    return mean, amplitude
+    return found[1]
 
 
 def _normal_density(gap: Any, variance: Any) -> Any:
@@ -72,15 +63,12 @@ def posterior(model: Model) -> Step:
     if len(model.sectors) != 2:
         raise DerivationError("the Bayes-optimal chain needs a key and a value sector")
     k, v = model.sectors
-    l = _l()  # noqa: E741
-    _, amplitude = _channel(model)
+    l = index("l")  # noqa: E741
+    amplitude = _amplitude(model)
     if model.sampling_only:
         weight = WEIGHT(l)
     else:
-        weight = sp.exp(model.log_weight).xreplace({RELEVANT: l})
-        weight = weight.xreplace({
-            a: k.field(a.args[0]) for a in weight.atoms(AppliedUndef) if a.func == k.teacher
-        })
+        weight = replace_field(sp.exp(model.log_weight).xreplace({RELEVANT: l}), k.teacher, k.field)
     density = _normal_density(LABEL - v.field(l), amplitude**2)
     conclusion = {
         "likelihood": TokenSum(weight * density, l) / LENGTH,
@@ -273,7 +261,7 @@ def smoothed_log_weight(model: Model) -> Any:
     k = model.sectors[0]
     if model.sampling_only:
         return None
-    l = _l()  # noqa: E741
+    l = index("l")  # noqa: E741
     expr = sp.expand(sp.sympify(model.log_weight).xreplace({RELEVANT: l}))
     fields = expr.atoms(AppliedUndef)
     if outermost(expr, (TokenSum, TokenWeights, Centred)) or fields - {k.teacher(l)}:
@@ -288,8 +276,8 @@ def smoothed_log_weight(model: Model) -> Any:
 def channel_step(model: Model) -> Step:
     """``Z_out``: the likelihood averaged over what one copy does not know of its fields."""
     _k, v = model.sectors
-    l = _l()  # noqa: E741
-    _, amplitude = _channel(model)
+    l = index("l")  # noqa: E741
+    amplitude = _amplitude(model)
     closed = smoothed_log_weight(model)
     log_G = LOG_G(l) if closed is None else closed
     variance = sp.sympify(v.rho) - v.q + amplitude**2
@@ -565,7 +553,7 @@ def _varying(exponent: Any, l: Any) -> Any:  # noqa: E741
 
 def law_step(model: Model, channel: Step) -> Step:
     """The law of cavity fields and label, the relevant token chosen first."""
-    l = _l()  # noqa: E741
+    l = index("l")  # noqa: E741
     k, v = model.sectors
     log_G, variance = channel.conclusion["log_G"], channel.conclusion["variance"]
     closed = not log_G.has(LOG_G)
@@ -625,15 +613,15 @@ def law_step(model: Model, channel: Step) -> Step:
 
 def noise_of(model: Model, numbers: dict[Any, Any]) -> Any:
     """The amplitude of the label noise as a number."""
-    return _channel(model)[1].xreplace(numbers)
+    return _amplitude(model).xreplace(numbers)
 
 
 def prediction_step(model: Model, channel: Step) -> Step:
     """The posterior mean for a fresh sample and its error."""
-    l = _l()  # noqa: E741
+    l = index("l")  # noqa: E741
     v: Sector = model.readout
     log_G = channel.conclusion["log_G"]
-    _, amplitude = _channel(model)
+    amplitude = _amplitude(model)
     P = LocationProbability(_varying(log_G, l), l, l)
     overlap = Expectation(TokenSum(P**2, l), _random(model))
     # E(z_eps - sum_l P_l omega_l)^2 with z = omega + noise and P(eps = l | fields) = P_l

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,12 @@ from replica.derivation.step import Derivation, Step
 from replica.model import Model
 
 
-class _Displayed:
-    """Shown by Jupyter as its document."""
+@dataclass(frozen=True)
+class _Equations:
+    """A model and what was derived from it; Jupyter shows the document."""
+
+    model: Model
+    derivation: Derivation
 
     def _repr_markdown_(self) -> str:
         from replica.document.markdown import markdown_document
@@ -28,15 +32,12 @@ class _Displayed:
 
 
 @dataclass(frozen=True)
-class SaddlePointEquations(_Displayed):
+class SaddlePointEquations(_Equations):
     """The derived equations of a model: everything code generation reads.
 
     ``eliminated`` says whether the readout field was eliminated symbolically. ``stein`` holds
     alternative forms of the conjugates with a smaller sampling error, where they exist.
     """
-
-    model: Model
-    derivation: Derivation
 
     @property
     def free_energy(self) -> Any:
@@ -145,14 +146,11 @@ def derive_erm(model: Model) -> SaddlePointEquations:
 
 
 @dataclass(frozen=True)
-class BayesEquations(_Displayed):
+class BayesEquations(_Equations):
     """State evolution of the Bayes-optimal learner, derived from a model's law of the data.
 
     ``closed`` says whether the smoothed weight ``G`` is elementary.
     """
-
-    model: Model
-    derivation: Derivation
 
     @property
     def free_entropy(self) -> Any:
@@ -205,11 +203,8 @@ def derive_bayes(model: Model) -> BayesEquations:
 
 
 @dataclass(frozen=True)
-class PopulationEquations(_Displayed):
+class PopulationEquations(_Equations):
     """The risk at infinite data and what minimises it."""
-
-    model: Model
-    derivation: Derivation
 
 
 def derive_population(model: Model) -> PopulationEquations:
@@ -235,11 +230,8 @@ def derive_population(model: Model) -> PopulationEquations:
 
 
 @dataclass(frozen=True)
-class FlowEquations(_Displayed):
+class FlowEquations(_Equations):
     """The overlaps under one-pass stochastic gradient descent."""
-
-    model: Model
-    derivation: Derivation
 
 
 def derive_flow(model: Model) -> FlowEquations:
@@ -255,3 +247,11 @@ def derive_flow(model: Model) -> FlowEquations:
              flow.invariance(model, overlaps)]
     kept = tuple(s for s in steps if s is not None)
     return FlowEquations(model, Derivation(f"One-pass SGD, {model.name}", kept))
+
+
+Equations = SaddlePointEquations | BayesEquations | PopulationEquations | FlowEquations
+
+DERIVERS: Mapping[str, Callable[[Model], Equations]] = {
+    "erm": derive_erm, "bayes": derive_bayes, "population": derive_population, "flow": derive_flow,
+}
+"""Every chain by its name."""

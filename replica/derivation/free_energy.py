@@ -9,6 +9,7 @@ sectors until the manifold is imposed. Conventions per coordinate of the weights
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,15 +197,15 @@ def fourier(model: Model) -> Step:
             quadratic = c["coordinate"].subs({
                 Qt: sp.MatrixSymbol("Qtilde", *Qt.shape), REPLICAS: sp.Rational(dim, S)
             })
-            explicit = _explicit(quadratic, {"Qtilde": qt, "Mtilde": mt, "W": w, "Wstar": ws})
-            form = sp.expand(explicit[0, 0])
+            written = explicit(quadratic, {"Qtilde": qt, "Mtilde": mt, "W": w, "Wstar": ws})
+            form = sp.expand(written[0, 0])
             hessian = sp.hessian(form, list(w))
             source = sp.Matrix(dim, int(S), lambda i, j: sp.diff(form, w[i], ws[j]))
             return base - hessian, source
 
         def exponent(qt: sp.Matrix, mt: sp.Matrix, q: sp.Matrix, m: sp.Matrix) -> Any:
             A, source = quadratic_form(qt, mt)
-            trace = _explicit(
+            trace = explicit(
                 c["constraint"].subs(REPLICAS, sp.Rational(dim, S)),
                 {"Qtilde": qt, "Mtilde": mt, "Q": q, "M": m},
             )
@@ -257,22 +258,26 @@ def _terms(expr: Any) -> list[tuple[Any, tuple[str, ...]]]:
     return found
 
 
-def _explicit(expr: Any, values: dict[str, sp.Matrix]) -> Any:
+def explicit(expr: Any, values: Mapping[str, sp.Matrix]) -> Any:
     """Evaluate a matrix expression whose symbols are given as explicit matrices, by name."""
     if isinstance(expr, sp.MatrixSymbol):
         return values[expr.name]
     if isinstance(expr, sp.Trace):
-        return _explicit(expr.arg, values).trace()
+        return explicit(expr.arg, values).trace()
     if isinstance(expr, sp.MatMul | sp.Mul):
         result: Any = sp.S.One
         for a in expr.args:
-            result = result * _explicit(a, values)
+            result = result * explicit(a, values)
         return result
     if isinstance(expr, sp.MatAdd | sp.Add):
-        terms = [_explicit(a, values) for a in expr.args]
+        terms = [explicit(a, values) for a in expr.args]
         return sum(terms[1:], terms[0])
     if isinstance(expr, sp.Transpose):
-        return _explicit(expr.arg, values).T
+        return explicit(expr.arg, values).T
+    if isinstance(expr, sp.Inverse):
+        return explicit(expr.arg, values).inv()
+    if isinstance(expr, sp.Identity):  # as large as the matrices beside it
+        return sp.eye(next(iter(values.values())).rows)
     if expr.is_number:
         return expr
     raise DerivationError(f"unexpected matrix expression {expr}")

@@ -16,7 +16,7 @@ import mpmath as mp
 import sympy as sp
 from sympy.core.function import AppliedUndef
 
-from replica.derivation.free_energy import BETA, Blocks
+from replica.derivation.free_energy import BETA, Blocks, explicit
 from replica.derivation.numeric import compare, evaluate, random_point
 from replica.derivation.replicon_checks import (
     ANTISYMMETRIC,
@@ -24,7 +24,6 @@ from replica.derivation.replicon_checks import (
     PolynomialToy,
     RepliconToy,
     finite_difference_response,
-    matrix_value,
 )
 from replica.derivation.step import CheckResult, Conclusion, Step
 from replica.model import RATIO, Model, Sector
@@ -212,11 +211,10 @@ def response_step(model: Model) -> Step:
 
     def check(found: Conclusion) -> CheckResult:
         curvature, spread, numeric = exact()
-        n = curvature.shape[0]
-        values = {"A": curvature, "V": spread}
-        mine = matrix_value(found["response"], values, n)
+        n = curvature.rows
+        mine = explicit(found["response"], {"A": curvature, "V": spread})
         pairs = [
-            (mine[i, j], numeric[i, j]) for i in range(n) for j in range(n)
+            (evaluate(mine[i, j], {}), numeric[i, j]) for i in range(n) for j in range(n)
         ]
         return compare(pairs, "finite differences of a minimiser, two tokens", 1e-14)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -113,30 +112,6 @@ def gaussian_mean(polynomial: Any, covariance: Any) -> Any:
     for powers, coefficient in polynomial.terms():
         total += Fraction(int(coefficient.p), int(coefficient.q)) * moment(powers)
     return sp.Rational(total.numerator, total.denominator)
-
-
-def matrix_value(expr: Any, values: Mapping[str, sp.Matrix], n: int) -> Any:
-    """A matrix expression at explicit matrices, as an mpmath matrix."""
-    with mp.workdps(40):
-        if isinstance(expr, sp.MatrixSymbol):
-            return mp.matrix([[evaluate(x, {}, 40) for x in values[expr.name].row(i)]
-                              for i in range(n)])
-        if isinstance(expr, sp.Identity):
-            return mp.eye(n)
-        if isinstance(expr, sp.MatAdd):
-            total = mp.zeros(n)
-            for a in expr.args:
-                total = total + matrix_value(a, values, n)
-            return total
-        if isinstance(expr, sp.MatMul):
-            result = mp.eye(n)
-            for a in expr.args:
-                factor = mp.mpf(int(a)) if a.is_number else matrix_value(a, values, n)
-                result = result * factor
-            return result
-        if isinstance(expr, sp.MatPow) and expr.exp == -1:
-            return matrix_value(expr.base, values, n) ** -1
-        return matrix_value(expr.arg, values, n) ** -1  # Inverse
 
 
 def finite_difference_response(model: Model) -> tuple[sp.Matrix, sp.Matrix, Any]:

@@ -12,8 +12,8 @@ import sympy as sp
 
 from replica.derivation.chain import (
     BayesEquations,
+    Equations,
     FlowEquations,
-    PopulationEquations,
     SaddlePointEquations,
 )
 from replica.derivation.step import Derivation, Step
@@ -27,8 +27,6 @@ from replica.document.notation import (
     symbol_latex,
 )
 from replica.symbolic.tokens import write_out
-
-Equations = SaddlePointEquations | BayesEquations | PopulationEquations | FlowEquations
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 
-from replica.document.blocks import Block, Equations, Formula, Heading, Prose, blocks
+from replica.derivation.chain import Equations
+from replica.document.blocks import Block, Formula, Heading, Prose, blocks
 from replica.document.mathml import inline_mathml, mathml
 from replica.document.prose import html_prose
 
@@ -47,9 +48,7 @@ def _block(block: Block) -> str:
         source = f" From {links}." if links else ""
         return f"<p>{label}{html_prose(block.text, inline_mathml)}{source}</p>"
     if isinstance(block, Formula):
-        e = block.equation
-        rows = [rf"{e.left} &= {e.lines[0]}"] + [rf"&\quad {line}" for line in e.lines[1:]]
-        shown = mathml(r"\begin{aligned}" + r" \\ ".join(rows) + r"\end{aligned}")
+        shown = mathml(r"\begin{aligned}" + r" \\ ".join(block.equation.rows) + r"\end{aligned}")
         where = "<p>where</p>" if block.where else ""
         return (f'{where}<div class="formula" id="eq-{block.number}">{shown}'
                 f'<span class="number">({block.number})</span></div>')

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from replica.document.blocks import Block, Equations, Formula, Heading, Prose, Symbols, blocks
+from replica.derivation.chain import Equations
+from replica.document.blocks import Block, Formula, Heading, Prose, Symbols, blocks
 from replica.document.prose import latex_prose
 
 PACKAGES = r"""\usepackage[T1]{fontenc}
@@ -70,8 +71,6 @@ def _prose(block: Prose, prefix: str) -> str:
 
 
 def _formula(block: Formula, prefix: str) -> list[str]:
-    e = block.equation
-    rows = [rf"{e.left} &= {e.lines[0]}"] + [rf"&\quad {line}" for line in e.lines[1:]]
-    body = (r" \nonumber \\" + "\n").join(rows)
+    body = (r" \nonumber \\" + "\n").join(block.equation.rows)
     out = ["where"] if block.where else []
     return [*out, r"\begin{align}", body, rf"\label{{{prefix}eq:{block.number}}}", r"\end{align}"]

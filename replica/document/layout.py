@@ -23,6 +23,12 @@ class Equation:
     left: str
     lines: tuple[str, ...]
 
+    @property
+    def rows(self) -> list[str]:
+        """Rows of an ``align`` or ``aligned`` environment."""
+        first, *others = self.lines
+        return [rf"{self.left} &= {first}", *(rf"&\quad {line}" for line in others)]
+
 
 def width(latex: str) -> int:
     """A rough count of the characters that show; a fraction is as wide as its wider part."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from replica.document.blocks import Block, Equations, Formula, Heading, Prose, blocks
+from replica.derivation.chain import Equations
+from replica.document.blocks import Block, Formula, Heading, Prose, blocks
 
 
 def markdown_document(equations: Equations, intro: list[str]) -> str:
@@ -51,9 +52,7 @@ def _block(block: Block) -> str:
         source = ", ".join(map(str, block.premises))
         return f"{label}{block.text}" + (f" From {source}." if source else "")
     if isinstance(block, Formula):
-        e = block.equation
-        rows = [rf"{e.left} &= {e.lines[0]}"] + [rf"&\quad {line}" for line in e.lines[1:]]
-        body = r"\begin{aligned}" + (r" \\" + "\n").join(rows) + r"\end{aligned}"
+        body = r"\begin{aligned}" + (r" \\" + "\n").join(block.equation.rows) + r"\end{aligned}"
         where = "where\n\n" if block.where else ""
         return f"{where}$$\n{body} \\tag{{{block.number}}}\n$$"
     rows = [f"| ${symbol}$ | {words} |" for symbol, words in block.rows]

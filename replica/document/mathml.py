@@ -31,6 +31,5 @@ def display_mathml(step: Step, name: str) -> str:
     """One conclusion of a step, broken into lines like the LaTeX document."""
     out = []
     for e in lay_out(conclusion_name(step, name), presented(step, name)):
-        rows = [rf"{e.left} &= {e.lines[0]}"] + [rf"&\quad {line}" for line in e.lines[1:]]
-        out.append(mathml(r"\begin{aligned}" + r" \\ ".join(rows) + r"\end{aligned}"))
+        out.append(mathml(r"\begin{aligned}" + r" \\ ".join(e.rows) + r"\end{aligned}"))
     return "".join(out)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from replica.derivation.chain import SaddlePointEquations
-from replica.document.blocks import Equations, presented
+from replica.derivation.chain import Equations, SaddlePointEquations
+from replica.document.blocks import presented
 from replica.document.prose import plain
 from replica.document.text_printer import to_text
 
