@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class BayesToy:
         self.rho = {s.name: float(sp.sympify(s.rho).xreplace(self._floats())) for s in
                     model.sectors}
         self.weights = [self._weight(p) for p in range(2)] if closed else []
+        self.fields = cache(self._fields)  # the smoothed weights cost most of every average
 
     def _floats(self) -> dict[Any, Any]:
         return {s: sp.Float(x) for s, x in self.values.items()}
@@ -83,7 +85,9 @@ class BayesToy:
                 )
         return total
 
-    def fields(self, q_k: float, q_v: float) -> tuple[list[Array], list[Array], Array, list[Array]]:
+    def _fields(
+        self, q_k: float, q_v: float
+    ) -> tuple[list[Array], list[Array], Array, list[Array]]:
         """Cavity fields on the grid, the label given the first token, and the two ``G``."""
         omega_k = [np.sqrt(q_k) * x for x in self.normal[:2]]
         omega_v = [np.sqrt(q_v) * x for x in self.normal[2:4]]
