@@ -10,8 +10,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 __all__ = [
-    "__version__", "activation", "derive", "derive_model", "simulate", "solve", "solve_model",
-    "validate",
+    "__version__", "activation", "bayes", "bayes_thresholds", "derive", "derive_model",
+    "simulate", "solve", "solve_model", "validate",
 ]
 
 

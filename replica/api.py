@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -11,7 +12,11 @@ from replica.model import Activation, Model
 from replica.saddle_point.solution import Solution
 
 if TYPE_CHECKING:
+    from derivations.setting import Setting
     from replica.derivation.chain import Equations, SaddlePointEquations
+    from replica.state_evolution.branch import Thresholds
+    from replica.state_evolution.evolution import StateEvolution
+    from replica.state_evolution.phases import Phase
     from validation.simulate import Simulation
     from validation.study import StudyResult
 
@@ -163,6 +168,76 @@ def solve(
     )
     solutions = tuple(problem.curve(alphas, progress))
     return solutions if many else solutions[0]
+
+
+@dataclass(frozen=True)
+class BayesProblem:
+    """A checked setting of the Bayes-optimal learner and its state evolution."""
+
+    setting: Setting
+    evolution: StateEvolution
+
+    def inputs(self) -> dict[str, Any]:
+        """The ``inputs`` object of the JSON."""
+        kept = {n: v for n, v in self.setting.inputs().items()
+                if n in ("task", "nu", "length", "noise")}
+        return {**kept, "nodes": self.evolution.nodes, "seed": self.evolution.seed}
+
+
+def bayes_problem(
+    *, nu: Any, length: Any, task: str = "spiked", noise: Any = 0.1, nodes: int = 2**14,
+    seed: int = 0,
+) -> BayesProblem:
+    """Derive state evolution for a setting and draw its nodes.
+
+    Raises
+    ------
+    UsageError
+        Naming field, value and what is allowed; the noise must be positive.
+    """
+    from derivations.setting import make_setting
+    from replica.derivation.chain import derive_bayes
+    from replica.state_evolution.evolution import StateEvolution
+
+    # the data alone matter: activation and ridge are not read
+    setting = make_setting(
+        activation="softmax", nu=nu, length=length, task=task, noise=noise, reg=1.0
+    )
+    values = {n: v for n, v in setting.values().items() if n in ("nu", "Delta")}
+    evolution = StateEvolution(
+        derive_bayes(setting.model()), values, setting.lengths, nodes, seed
+    )
+    return BayesProblem(setting, evolution)
+
+
+def bayes(*, alpha: Any, **words: Any) -> Phase | tuple[Phase, ...]:
+    """Fixed points of state evolution of the Bayes-optimal learner.
+
+    ``words`` are those of :func:`bayes_problem`. One :class:`Phase` for a single ``alpha``, a
+    tuple for a grid or list.
+
+    Raises
+    ------
+    UsageError
+        Naming field, value and what is allowed.
+    """
+    from derivations.setting import parse_alphas
+    from replica.state_evolution.phases import phases
+
+    problem = bayes_problem(**words)
+    alphas, many = parse_alphas(alpha)
+    found = tuple(phases(problem.evolution, alphas))
+    return found if many else found[0]
+
+
+def bayes_thresholds(**words: Any) -> Thresholds:
+    """Spinodals and information-theoretic transition in ``alpha``, with standard errors.
+
+    ``words`` are those of :func:`bayes_problem`.
+    """
+    from replica.state_evolution.branch import Branch
+
+    return Branch(bayes_problem(**words).evolution).thresholds()
 
 
 def simulate(

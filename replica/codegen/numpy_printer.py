@@ -48,6 +48,8 @@ def _expression(program: Program, i: Instruction) -> str:
         return f"{BY_NAME[i.data].numpy}({a[0]})"
     if i.op == "token_sum":
         return f"{a[0]}.sum(axis=0)"
+    if i.op == "row_sum":
+        return f"{a[0]}.sum(axis=0)"
     if i.op == "centre":
         return f"centre({a[0]}, {a[1]})"
     if i.op == "pick":

@@ -76,7 +76,7 @@ def build_programs(
     conjugates that keep their reparametrised form all the same.
     """
     model = equations.model
-    base = _inputs(model)
+    base = input_shapes(model)
     steps = equations.derivation
     j, i = index("j"), index("i")
 
@@ -96,7 +96,7 @@ def build_programs(
     def at_minimiser(expr: Any) -> Any:
         return _at_minimiser(with_activation(expr, model), model, displacement)
 
-    means, integrands = _split_averages(conjugates)
+    means, integrands = split_averages(conjugates)
     integrands = {n: at_minimiser(e) for n, e in integrands.items()}
     envelope = proximal_objective(steps["manifold"])
     observables = {"loss": at_minimiser(model.loss), "envelope": at_minimiser(envelope)}
@@ -108,7 +108,7 @@ def build_programs(
     free_energy = f.xreplace({data: sp.Symbol("envelope")})
 
     risk_value = {"test_error": equations.test_error, "noise_floor": equations.noise_floor}
-    risk_means, risk_integrands = _split_averages(risk_value, prefix="risk")
+    risk_means, risk_integrands = split_averages(risk_value, prefix="risk")
     observables |= {k: _fresh(e, model) for k, e in risk_integrands.items()}
 
     cavity = _cavity(equations, [*integrands.values(), *observables.values()], stein)
@@ -192,10 +192,10 @@ def parameter_names(model: Model) -> set[str]:
     solved = {RATIO.name}
     for s in model.sectors:
         solved |= {x.name for x in (s.m, s.q, s.V, s.m_hat, s.q_hat, s.V_hat)}
-    return {n for n, shape in _inputs(model).items() if shape == "uniform"} - solved
+    return {n for n, shape in input_shapes(model).items() if shape == "uniform"} - solved
 
 
-def _inputs(model: Model) -> dict[str, Shape]:
+def input_shapes(model: Model) -> dict[str, Shape]:
     """Shapes of everything an expression may hold."""
     shapes: dict[str, Shape] = {LABEL.name: "node", NOISE.name: "node", RATIO.name: "uniform"}
     for s in model.sectors:
@@ -221,10 +221,10 @@ def _inputs(model: Model) -> dict[str, Shape]:
 
 def score_program(model: Model) -> Program:
     """The score ``d log g/d h*`` of the first sector's teacher field, per token."""
-    return lower("score", {"score": score_of(model)}, _inputs(model), {index("j"): "token"})
+    return lower("score", {"score": score_of(model)}, input_shapes(model), {index("j"): "token"})
 
 
-def _split_averages(
+def split_averages(
     values: Mapping[str, Any], prefix: str = "mean"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Expressions with each average replaced by a symbol, and the averages' integrands."""

@@ -62,3 +62,32 @@ def save(figure: Any, path: Path) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def draw_phases(path: Path, phases: Sequence[Any], title: str) -> None:
+    """Test errors of all fixed points against alpha; the hard phase is shaded."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
+    kinds = (
+        ("uninformed", "algorithmic", "-", UNSTABLE), ("between", "unstable", ":", "#666666"),
+        ("informed", "from the teacher", "--", THEORY),
+    )
+    for start, label, style, colour in kinds:
+        kept = [(p.alpha, f.test_error) for p in phases for f in p.fixed_points
+                if f.start in (start, "both") and (f.start == start or start == "uninformed")]
+        if kept:
+            marker = "." if len(kept) < 2 else None
+            axes.plot(*zip(*kept, strict=True), style, color=colour, marker=marker, label=label)
+    hard = [p.alpha for p in phases if p.hard]
+    if hard:
+        axes.axvspan(min(hard), max(hard), color="#999999", alpha=0.2, lw=0, label="hard")
+    axes.set_xlabel(r"sample ratio $\alpha$")
+    axes.set_ylabel("test error")
+    axes.set_title(title)
+    axes.legend(frameon=False)
+    save(figure, path)
+    plt.close(figure)

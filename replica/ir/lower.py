@@ -49,6 +49,11 @@ def lower(
     return lowering.build.finish(name, kept, values)
 
 
+def _pairs_with(body: Any, bound: Any) -> bool:
+    """Whether the sum runs over the first index of a field of two tokens."""
+    return any(len(a.args) == 2 and a.args[0] == bound for a in body.atoms(AppliedUndef))
+
+
 class _Lowering:
     def __init__(self, inputs: Mapping[str, Shape], definitions: Mapping[sp.Symbol, Any]) -> None:
         self.inputs = inputs
@@ -79,6 +84,10 @@ class _Lowering:
             return self.mul(e, at)
         if isinstance(e, sp.Pow):
             return self.power(e, at)
+        if isinstance(e, TokenSum) and _pairs_with(e.body, e.bound):
+            # both indices of a two-index field: rows are summed, what is left runs over columns
+            body = self.value(e.body, {**{i: "col" for i in at}, e.bound: "row"})
+            return self.build.emit("row_sum", (body,), "token")
         if isinstance(e, TokenSum):
             body = self.value(e.body, {**at, e.bound: "token"})
             if self.build.shape(body) == "token":
@@ -123,6 +132,8 @@ class _Lowering:
 
     def field(self, e: Any, at: dict[Any, Shape]) -> int:
         name = e.func.__name__
+        if self.inputs.get(name) == "pair" and [at.get(a) for a in e.args] == ["row", "col"]:
+            return self.build.emit("input", (), "pair", name)
         if self.inputs.get(name) != "token":
             raise UnsupportedNodeError(e)
         return self.move(self.build.emit("input", (), "token", name), e.args[0], at)

@@ -1,0 +1,1 @@
+"""State evolution of the Bayes-optimal learner: fixed points, branches, transitions."""
