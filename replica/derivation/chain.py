@@ -183,7 +183,7 @@ def derive_bayes(model: Model) -> BayesEquations:
     The model's loss and activation play no part. Raises ``DerivationError`` if the label is not
     the relevant token's value field with additive Gaussian noise.
     """
-    from replica.derivation import bayes
+    from replica.derivation import bayes, message_passing
 
     posterior = bayes.posterior(model)
     symmetric = bayes.ansatz(model)
@@ -193,13 +193,15 @@ def derive_bayes(model: Model) -> BayesEquations:
     data = bayes.data_term(model, channel)
     entropy = bayes.free_entropy(model, weights, data, symmetric, integral)
     growth = bayes.heat_lemma()
-    steps = (
+    steps = [
         posterior, symmetric, integral, weights, channel, data, entropy,
         bayes.overlap_equations(model, entropy), growth,
         bayes.conjugate_equations(model, entropy, channel, growth),
         bayes.law_step(model, channel), bayes.prediction_step(model, channel),
-    )
-    return BayesEquations(model, Derivation(f"Bayes-optimal, {model.task or model.name}", steps))
+        message_passing.scores_step(model, channel), message_passing.precision_step(model),
+    ]
+    kept = tuple(s for s in steps if s is not None)
+    return BayesEquations(model, Derivation(f"Bayes-optimal, {model.task or model.name}", kept))
 
 
 @dataclass(frozen=True)

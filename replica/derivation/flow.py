@@ -1,7 +1,8 @@
 """One-pass stochastic gradient descent: the seven overlaps in the limit of high dimension.
 
-Every step of ``w <- w - gamma X^T g_w/sqrt(D)`` sees a fresh sample; ``g_w(l)`` is the slope of the
-loss by the field ``h^w_l``. ``D`` steps are one unit of time.
+Every step of ``w <- (1 - gamma r_w/D) w - gamma X^T g_w/sqrt(D)`` sees a fresh sample; ``g_w(l)``
+is the slope of the loss by the field ``h^w_l`` and ``r_w`` the weight decay, the gradient of
+``r_w |w|^2/(2 D)``. ``D`` steps are one unit of time.
 """
 
 from __future__ import annotations
@@ -93,12 +94,17 @@ def overlap_flow(model: Model, slopes: Step) -> Step:
         return Expectation(TokenSum(body, l), model.random_symbols)
 
     conclusion: dict[str, Any] = {}
+    known = {x.name: x for x in (*Blocks(model.sectors).M, *Blocks(model.sectors).Q)}
     for name, a, c in _names(model):
-        conclusion[f"d{name}"] = -STEP * mean(g[a.name] * c.teacher(l))
+        conclusion[f"d{name}"] = (
+            -STEP * mean(g[a.name] * c.teacher(l)) - STEP * a.ridge * known[name]
+        )
     for name, a, c in _pairs(model):
-        drift = mean(g[a.name] * c.field(l)) + mean(g[c.name] * a.field(l))
         # (X X^T)_lm / D -> delta_lm: the rows of a sample are orthogonal in high dimension
-        conclusion[f"d{name}"] = -STEP * drift + STEP**2 * mean(g[a.name] * g[c.name])
+        conclusion[f"d{name}"] = (
+            -STEP * mean(g[a.name] * c.field(l)) - STEP * mean(g[c.name] * a.field(l))
+            - STEP * (a.ridge + c.ridge) * known[name] + STEP**2 * mean(g[a.name] * g[c.name])
+        )
 
     @cache
     def exact() -> tuple[dict[Any, Any], dict[str, Any]]:
@@ -115,13 +121,13 @@ def overlap_flow(model: Model, slopes: Step) -> Step:
 
     return Step(
         name="flow of the overlaps",
-        rule=r"$w \leftarrow w - \gamma X^T g^w/\sqrt{D}$; $X X^T/D \to 1$; an overlap changes by "
-        r"$O(1/D)$ a step and averages over the $D$ steps of a unit of time",
+        rule=r"$X X^T/D \to 1$; an overlap changes by $O(1/D)$ a step and averages over the $D$ "
+        "steps of a unit of time",
         premises=("slopes of the loss",),
         conclusion=conclusion,
         check=check,
-        text="Per unit of time. The average runs over the fields of a fresh sample, whose "
-        "covariance the overlaps are.",
+        text=r"One step is $w \leftarrow (1 - \gamma r_w/D) w - \gamma X^T g^w/\sqrt{D}$. The "
+        "average runs over the fields of a fresh sample, whose covariance the overlaps are.",
         assumption="overlaps concentrate at large $D$",
     )
 
@@ -131,7 +137,7 @@ def _one_step(model: Model) -> tuple[dict[Any, Any], dict[str, Any]]:
     dimension = 8
     signs = [[1] * 8, [1, -1] * 4]  # two rows of a Hadamard matrix: X X^T = 8
     X = sp.Matrix(signs)
-    with mp.workdps(40):
+    with mp.workdps(60):
         root = mp.sqrt(dimension)
         vectors: dict[str, Any] = {}
         for i, s in enumerate(model.sectors):
@@ -160,28 +166,49 @@ def _one_step(model: Model) -> tuple[dict[Any, Any], dict[str, Any]]:
         )}
         written = loss.xreplace(flat)
         at = {flat[f]: values[f] for f in flat}
-        moved = {}
-        for s in model.sectors:
-            slopes = [
+        slopes = {
+            s.name: [
                 evaluate(sp.diff(written, flat[s.field(sp.Integer(p))]).xreplace(at), point, 40)
                 for p in (1, 2)
-            ]
-            moved[s.name] = [
-                w - step * mp.fsum(X[p, n] * slopes[p] for p in (0, 1)) / root
-                for n, w in enumerate(vectors[f"student_{s.name}"])
-            ]
+            ] for s in model.sectors
+        }
 
         def dot(a: Any, b: Any) -> Any:
             return mp.fsum(x * y for x, y in zip(a, b, strict=True))
 
-        changes = {}
-        for name, a, c in _names(model):
-            teacher = vectors[f"teacher_{c.name}"]
-            changes[f"d{name}"] = dot(moved[a.name], teacher) - dot(
-                vectors[f"student_{a.name}"], teacher)
-        for name, a, c in _pairs(model):
-            changes[f"d{name}"] = dot(moved[a.name], moved[c.name]) - dot(
-                vectors[f"student_{a.name}"], vectors[f"student_{c.name}"])
+        def change(size: Any, decay: Any) -> dict[str, Any]:
+            """``D`` times the changes of the overlaps in one step."""
+            moved = {
+                s.name: [
+                    (1 - size * decay * ridges[s.name] / dimension) * w
+                    - size * mp.fsum(X[p, n] * slopes[s.name][p] for p in (0, 1)) / root
+                    for n, w in enumerate(vectors[f"student_{s.name}"])
+                ] for s in model.sectors
+            }
+            found = {}
+            for name, a, c in _names(model):
+                teacher = vectors[f"teacher_{c.name}"]
+                found[name] = dot(moved[a.name], teacher) - dot(
+                    vectors[f"student_{a.name}"], teacher)
+            for name, a, c in _pairs(model):
+                found[name] = dot(moved[a.name], moved[c.name]) - dot(
+                    vectors[f"student_{a.name}"], vectors[f"student_{c.name}"])
+            return found
+
+        ridges = {s.name: mp.mpf(3 + i) / 7 for i, s in enumerate(model.sectors)}
+        # the decay of a step of D is of order 1/D: beside the gradient only its part linear in
+        # both step and decay remains at large D
+        tiny = mp.mpf(10) ** -22
+        bare, decayed = change(tiny, 0), change(tiny, 1)
+        changes = {
+            f"d{n}": x + step * (decayed[n] - bare[n]) / tiny for n, x in change(step, 0).items()
+        }
+        by_name = {x.name: x for x in (*Blocks(model.sectors).M, *Blocks(model.sectors).Q)}
+        for name, a, c in [*_names(model), *_pairs(model)]:
+            kind = "teacher" if name.startswith("m") else "student"
+            values[by_name[name]] = sp.Float(dot(
+                vectors[f"student_{a.name}"], vectors[f"{kind}_{c.name}"]) / dimension, 40)
+        values |= {s.ridge: sp.Float(ridges[s.name], 40) for s in model.sectors}
     return {**values, **point}, changes
 
 
@@ -198,7 +225,9 @@ def gradient_flow(model: Model, flow: Step) -> Step:
             held = sorted(
                 e.atoms(Expectation) | c[name].atoms(Expectation), key=sp.default_sort_key
             )
-            numbers = {x: sp.Rational(2 * k + 3, 7) for k, x in enumerate(held)}
+            numbers: dict[Any, Any] = {x: sp.Rational(2 * k + 3, 7) for k, x in enumerate(held)}
+            free = e.xreplace(numbers).free_symbols | c[name].xreplace(numbers).free_symbols
+            numbers |= random_point(free - {STEP}, 4)
             direct = evaluate((e.xreplace(numbers) / STEP).xreplace({STEP: tiny}), {}, 60)
             pairs.append((evaluate(c[name].xreplace(numbers), {}), direct))
         return compare(pairs, "flow at a step size of 1e-25")
@@ -223,6 +252,7 @@ def invariance(model: Model, flow: Step) -> Step | None:
         return None
     require_parity(model)
     readout = model.readout
+    vanishing = {s: sp.S.Zero for s in Blocks(model.sectors).cross()}
 
     def flip(expr: Any) -> Any:
         """The readout's sector, its teacher, the label and its noise change sign."""
@@ -233,11 +263,13 @@ def invariance(model: Model, flow: Step) -> Step | None:
 
     conclusion: dict[str, Any] = {}
     for name in cross:
-        even: Any = sp.S.Zero
-        for e in flow.conclusion[name].atoms(Expectation):
+        # the weight decay is proportional to the cross overlap itself
+        even: Any = flow.conclusion[name].xreplace(vanishing)
+        held = {}
+        for e in even.atoms(Expectation):
             body = write_out(e.body, 2)
-            even += sp.expand(body + flip(body))
-        conclusion[name] = sp.simplify(even) / 2
+            held[e] = sp.simplify(sp.expand(body + flip(body))) / 2
+        conclusion[name] = sp.expand(even.xreplace(held))
 
     positions = [sp.Integer(p) for p in (1, 2)]
 
@@ -257,16 +289,18 @@ def invariance(model: Model, flow: Step) -> Step | None:
                         for kind, f in (("s", s.field), ("t", s.teacher)):
                             at[f(p)] = by_name[f"{s.name}{kind}{p}"]
                             turned[f(p)] = sign * at[f(p)]
-                with mp.workdps(40):
-                    total = mp.mpf(0)
-                    for e in flow.conclusion[name].atoms(Expectation):
-                        body = write_out(e.body, 2)
-                        point = random_point(body.free_symbols, seed)
-                        total += evaluate(body.xreplace(at), point)
-                        total += evaluate(
-                            body.xreplace(turned), {**point, LABEL: -point.get(LABEL, 0)}
-                        )
-                pairs.append((evaluate(sp.sympify(c[name]), {}), total))
+                change = flow.conclusion[name]
+                held: dict[Any, Any] = {}
+                for e in change.atoms(Expectation):
+                    body = write_out(e.body, 2)
+                    point = random_point(body.free_symbols, seed)
+                    held[e] = sp.Float((
+                        evaluate(body.xreplace(at), point)
+                        + evaluate(body.xreplace(turned), {**point, LABEL: -point.get(LABEL, 0)})
+                    ) / 2, 30)
+                change = change.xreplace(held).xreplace(vanishing)
+                here = random_point(change.free_symbols | sp.sympify(c[name]).free_symbols, seed)
+                pairs.append((evaluate(sp.sympify(c[name]), here), evaluate(change, here)))
         return compare(pairs, "random samples and their mirror images")
 
     return Step(

@@ -275,7 +275,7 @@ def best_value(model: Model, on_manifold: Step) -> Step:
     )
 
 
-def _score_exponent(model: Model) -> Any:
+def score_exponent(model: Model) -> Any:
     """``u(l)`` with ``g(l, chi*) / g(m, chi*) = exp(u(l) - u(m))``; ``None`` if there is none."""
     k = model.sectors[0]
     if model.sampling_only:
@@ -296,7 +296,7 @@ def posterior_step(model: Model) -> Step:
     slope, _ = _label(model)
     v, k = model.readout, model.sectors[0]
     l = index("l")  # noqa: E741
-    exponent = _score_exponent(model)
+    exponent = score_exponent(model)
     if exponent is None:
         p = sp.Function("p", positive=True)(l)
     else:
@@ -320,7 +320,7 @@ def posterior_step(model: Model) -> Step:
             else:
                 logs = sp.sympify(model.log_weight)
                 weights = [
-                    evaluate(sp.exp(_written_at(logs, q, 3)).xreplace(at), point) for q in places
+                    evaluate(sp.exp(written_at(logs, q, 3)).xreplace(at), point) for q in places
                 ]
             total = mp.fsum(weights)
             for q, w in zip(places, weights, strict=True):
@@ -348,7 +348,7 @@ def posterior_step(model: Model) -> Step:
     )
 
 
-def _written_at(log_weight: Any, position: Any, length: int) -> Any:
+def written_at(log_weight: Any, position: Any, length: int) -> Any:
     """``log g`` with the relevant token at a position, tokens written out."""
     stand_in = sp.Symbol("here", integer=True)
     moved = sp.sympify(log_weight).xreplace({RELEVANT: stand_in})
@@ -358,7 +358,7 @@ def _written_at(log_weight: Any, position: Any, length: int) -> Any:
 def nishimori(model: Model, posterior: Step) -> Step | None:
     """Whether some key makes the activation the posterior; ``None`` without a density."""
     activation, k = model.activation, model.sectors[0]
-    exponent = _score_exponent(model)
+    exponent = score_exponent(model)
     if activation is None or exponent is None:
         return None
     l = index("l")  # noqa: E741

@@ -403,7 +403,7 @@ def stein_attention(model: Model, conjugates: Step, cavity: Step) -> Step | None
     average = Expectation(
         TokenSum(s.residual(l) * score.xreplace({j: l}), l), model.random_symbols
     )
-    conclusion = {s.m_hat.name: _tidy_delta(m_hat.xreplace({drift: average}))}
+    conclusion = {s.m_hat.name: tidy_delta(m_hat.xreplace({drift: average}))}
 
     def check(c: Conclusion) -> CheckResult:
         return _check_stein(model, s, cavity, conjugates, c)
@@ -422,8 +422,16 @@ def score_of(model: Model) -> Any:
     return token_derivative(model.log_weight, model.sectors[0].teacher, index("j"))
 
 
-def _tidy_delta(expr: Any) -> Any:
-    """Collapse ``sum_l delta(l, eps) F(l)`` to ``F(eps)``."""
+def tidy_delta(expr: Any) -> Any:
+    """:func:`collapse_deltas` inside every average."""
+    def average(e: Expectation) -> Any:
+        return Expectation(sp.expand(collapse_deltas(e.body)), e.random)
+
+    return expr.xreplace({e: average(e) for e in outermost(expr, (Expectation,))})
+
+
+def collapse_deltas(body: Any) -> Any:
+    """``sum_l delta(l, eps) F(l)`` becomes ``F(eps)``."""
     def go(node: TokenSum) -> Any:
         total: Any = sp.S.Zero
         for t in sp.Add.make_args(sp.expand(node.body)):
@@ -440,11 +448,7 @@ def _tidy_delta(expr: Any) -> Any:
                 total += outside * TokenSum(inside, node.bound)
         return total
 
-    def average(e: Expectation) -> Any:
-        body = e.body.xreplace({n: go(n) for n in outermost(e.body, (TokenSum,))})
-        return Expectation(sp.expand(body), e.random)
-
-    return expr.xreplace({e: average(e) for e in outermost(expr, (Expectation,))})
+    return body.xreplace({n: go(n) for n in outermost(body, (TokenSum,))})
 
 
 def _check_stein(model: Model, s: Sector, cavity: Step, conjugates: Step, c: Conclusion

@@ -77,6 +77,7 @@ POPULATION_MEANING = (
 )
 FLOW_MEANING = (
     (r"\gamma", "step size"),
+    ("r_w", "weight decay of sector $w$"),
     *POPULATION_MEANING[:-2],
     (r"g^{w}_{l}", "slope of the loss by the field of sector $w$ at token $l$"),
     (r"\dot{m},\ \dot{q}", r"change of an overlap per unit of time, which is $D$ steps"),

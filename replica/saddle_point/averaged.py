@@ -46,7 +46,7 @@ class Averaged:
     def on(self, inputs: Mapping[str, Any], length: int, nodes: int) -> Array:
         """``(integrands, nodes)``."""
         found = self.integrands(inputs, length)
-        return np.array([np.broadcast_to(f, (nodes,)) for f in found])
+        return np.array([np.broadcast_to(f, (nodes,)) for f in found]).reshape(-1, nodes)
 
     def at(self, means: Array, uniform: Mapping[str, float]) -> dict[str, Any]:
         """The expressions at means of shape ``(integrands, ...)``."""

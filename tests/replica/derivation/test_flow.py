@@ -45,6 +45,7 @@ def test_another_loss_gives_another_flow():
 
 NAMES = ("m_k", "m_kv", "m_vk", "m_v", "q_k", "q_kv", "q_v")
 NU, NOISE = 2.0, 0.1
+DECAY = {"r_k": 0.3, "r_v": 0.2}
 
 
 def fields_of(overlaps, length, count, rng):
@@ -77,8 +78,10 @@ class Flow:
                       "y": "node"}
             programs = [lower("part", {"v": h.body}, shapes) for h in held]
             symbols = [sp.Symbol(f"a{k}") for k in range(len(held))]
-            combined = sp.lambdify([STEP, *symbols], e.xreplace(dict(zip(held, symbols,
-                                                                         strict=True))))
+            named = {s.name: s for s in e.free_symbols}
+            arguments = [named.get(n, sp.Symbol(n)) for n in (*NAMES, *DECAY)]
+            written = e.xreplace(dict(zip(held, symbols, strict=True)))
+            combined = sp.lambdify([STEP, *arguments, *symbols], written)
             self.parts.append(([(p, compile_numpy(p)) for p in programs], combined))
 
     def rate(self, overlaps, step, rng, count=40000):
@@ -89,7 +92,7 @@ class Flow:
                 float(np.mean(f(*(fields[n] for n, _ in p.inputs), self.length)[0]))
                 for p, f in programs
             ]
-            found.append(combined(step, *means))
+            found.append(combined(step, *overlaps, *DECAY.values(), *means))
         return np.array(found)
 
 
@@ -114,7 +117,9 @@ def simulate(activation, length, start, step, time, dimension, seed):
         else:
             sigma, u = 1 + chi, z
         r = y - sigma @ z
-        k, v = k + step * r * (X.T @ u) / root, v + step * r * (X.T @ sigma) / root
+        shrink_k, shrink_v = (1 - step * d / dimension for d in DECAY.values())
+        k = shrink_k * k + step * r * (X.T @ u) / root
+        v = shrink_v * v + step * r * (X.T @ sigma) / root
     return np.array([k @ k_star, k @ v_star, v @ k_star, v @ v_star, k @ k, k @ v, v @ v]
                     ) / dimension
 

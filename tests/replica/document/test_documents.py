@@ -144,7 +144,7 @@ def test_html_stands_alone_and_its_links_have_targets():
     assert "&lt;angle&gt;" in page
     targets = set(re.findall(r'id="(step-\d+)"', page))
     assert set(re.findall(r'href="#(step-\d+)"', page)) <= targets
-    assert len(targets) == 12
+    assert len(targets) == 14
 
 
 def test_the_notebook_is_valid_and_its_code_runs():
