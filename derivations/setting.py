@@ -157,10 +157,13 @@ def make_setting(
     reg_v: Any = None,
     noise: Any = 0.1,
     parameter: Any = (),
+    decay: bool = False,
 ) -> Setting:
     """Check the options. Raises ``UsageError`` naming the field, the value and what is allowed.
 
     ``parameter`` gives values of the activation's parameters: a mapping, or texts ``name=value``.
+    With ``decay`` the ridge strengths may be left out or zero: they are a weight decay, or not
+    read at all.
     """
     if task not in TASKS:
         raise UsageError("task", task, ", ".join(TASKS))
@@ -175,6 +178,9 @@ def make_setting(
     strengths = {}
     for name, own in (("reg_k", reg_k), ("reg_v", reg_v)):
         given = reg if own is None else own
+        if decay and (given is None or as_number(name, given, "a number >= 0") == 0):
+            strengths[name] = 0.0
+            continue
         if given is None:
             raise UsageError("reg", "nothing", "--reg R, or both --reg-k and --reg-v, each > 0")
         strengths[name] = positive("reg" if own is None else name, given)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from replica.state_evolution.branch import Thresholds
     from replica.state_evolution.evolution import StateEvolution
     from replica.state_evolution.phases import Phase
-    from validation.simulate import Simulation
+    from validation.results import Simulation
     from validation.study import StudyResult
 
 
@@ -242,20 +242,24 @@ def bayes_thresholds(**words: Any) -> Thresholds:
 
 def simulate(
     *,
-    activation: str | Activation,
+    activation: str | Activation = "softmax",
     alpha: Any,
     nu: Any,
     length: Any,
     dimension: int = 400,
     seeds: int = 8,
     seed: int = 0,
-    start: str = "random",
+    start: str | None = None,
     method: str = "lbfgs",
     backend: str = "auto",
+    step: float = 0.5,
     progress: Callable[[int], None] | None = None,
     **model: Any,
 ) -> Simulation:
     """Train on sampled data and average over seeds. ``model`` takes the options of :func:`solve`.
+
+    ``method`` is ``lbfgs``, ``sgd`` (one pass with step size ``step``; the ridge strengths are the
+    weight decay) or ``amp`` (Bayes-optimal message passing, for which the activation is not read).
 
     Raises
     ------
@@ -264,15 +268,17 @@ def simulate(
     """
     from derivations.setting import make_setting, parse_alphas
     from replica.errors import UsageError
-    from validation.simulate import make_simulator, simulate_setting
+    from validation.simulate import make_learner, simulate_setting
 
-    setting = make_setting(activation=activation, nu=nu, length=length, **model)
+    setting = make_setting(
+        activation=activation, nu=nu, length=length, decay=method != "lbfgs", **model
+    )
     alphas, many = parse_alphas(alpha)
     if many:
         raise UsageError("alpha", alpha, "a single number for a simulation")
     return simulate_setting(
-        setting, alphas[0], dimension, seeds, start=start, method=method,
-        first_seed=seed, progress=progress, simulator=make_simulator(setting, backend),
+        setting, alphas[0], dimension, seeds, start=start, method=method, first_seed=seed,
+        progress=progress, simulator=make_learner(setting, method, backend, step),
     )
 
 

@@ -24,14 +24,19 @@ from replica.saddle_point.kernels import Compiled
 from replica.saddle_point.nodes import sobol_points
 from replica.state_evolution.smoothing import Smoothing
 from replica.symbolic.tokens import index
-from validation.data import Dataset
+from validation.data import Dataset, draw
+from validation.erm import all_overlaps
+from validation.population import fresh_error, population_error
+from validation.results import SeedResult
 
 FREE = 5
 """Iterations without damping: undamped iterations leave state evolution later at finite size."""
 DAMPING = 0.5
-ITERATIONS = 60
+ITERATIONS = 200
 SETTLED = 1e-5
-"""Root mean square change of the estimates at which the iteration has converged."""
+"""Root mean square change of the estimates at which the iteration ends."""
+CONVERGED = 2e-3
+"""The change below which it counts as converged."""
 
 
 @dataclass
@@ -127,6 +132,30 @@ class MessagePassing:
         weights = np.exp(log_g - log_g.max(axis=0))
         return np.asarray(weights / weights.sum(axis=0))
 
+    def run_seed(self, alpha: float, dimension: int, seed: int, start: str) -> SeedResult:
+        """Sample, estimate, measure. The predictor weighs values by the places' probabilities."""
+        s = self.setting
+        samples = round(alpha * dimension)
+        data = draw(s.task, s.nu, s.lengths, s.noise, dimension, samples, seed)
+        found = self.run(data)
+
+        def attention(named: Any, length: int) -> tuple[Any, ...]:
+            return (self.place_weights(named[self.model.sectors[0].field_name], found.variance_k),)
+
+        measured = found.trajectory[-1]
+        error = population_error(
+            self.model, attention, measured, s.values(), s.lengths, s.noise, power=12
+        )
+        return SeedResult(
+            seed=seed, overlaps=measured, test_error=error,
+            test_error_sampled=fresh_error(
+                s, self.model, attention, data, found.k, found.v, seed
+            ),
+            train_loss=None, gradient_norm=None, converged=found.converged,
+            times=tuple(float(t + 1) for t in range(len(found.trajectory))),
+            path=found.trajectory,
+        )
+
     def run(self, data: Dataset, iterations: int = ITERATIONS) -> Estimate:
         """Iterate from no information."""
         D, samples = len(data.key), data.samples
@@ -166,15 +195,12 @@ class MessagePassing:
                 side.mean = share * new + (1.0 - share) * side.mean
                 side.variance = share / (1.0 / rho[n] + gain) + (1.0 - share) * side.variance
                 side.gain = gain
-            k, v = sides[key.name].mean, sides[value.name].mean
-            path.append({
-                "m_k": float(k @ data.key) / D, "q_k": float(k @ k) / D,
-                "m_v": float(v @ data.value) / D, "q_v": float(v @ v) / D,
-            })
+            path.append(all_overlaps(data, sides[key.name].mean, sides[value.name].mean))
             change = moved
             if not math.isfinite(moved) or moved < SETTLED:
                 break
         return Estimate(
-            k, v, sides[key.name].variance, sides[value.name].variance, tuple(path), change,
-            math.isfinite(change) and change < 1e-3,
+            sides[key.name].mean, sides[value.name].mean, sides[key.name].variance,
+            sides[value.name].variance, tuple(path), change,
+            math.isfinite(change) and change < CONVERGED,
         )

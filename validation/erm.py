@@ -112,8 +112,12 @@ def starting_weights(data: Dataset, start: str, seed: int) -> Array:
 
 def overlaps(data: Dataset, trained: Trained) -> dict[str, float]:
     """All seven overlaps."""
-    D = len(data.key)
-    k, v, key, value = trained.k, trained.v, data.key, data.value
+    return all_overlaps(data, trained.k, trained.v)
+
+
+def all_overlaps(data: Dataset, k: Array, v: Array) -> dict[str, float]:
+    """The seven overlaps of weights ``(D,)``."""
+    D, key, value = len(data.key), data.key, data.value
     pairs = {
         "m_k": (k, key), "m_v": (v, value), "q_k": (k, k), "q_v": (v, v),
         "m_kv": (k, value), "m_vk": (v, key), "q_kv": (k, v),

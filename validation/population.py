@@ -7,18 +7,26 @@ polynomials (Gaussian conditioning).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
+from derivations.setting import Setting
 from replica.model import Array, Model
-from replica.saddle_point.kernels import Compiled
 from replica.saddle_point.nodes import sobol_points
+from validation.data import Dataset, draw
+
+FRESH = 2000
+"""Fresh samples per seed for the sampled test error."""
+Weights = Callable[[Mapping[str, Any], int], tuple[Any, ...]]
+"""The attention of ``length`` tokens from named scores, as the first of a tuple."""
 
 
 def population_error(
     model: Model,
-    weights: Compiled,
+    weights: Weights,
     overlaps: Mapping[str, float],
     values: Mapping[str, float],
     lengths: Mapping[int, float],
@@ -62,6 +70,18 @@ def population_error(
     return total + noise**2
 
 
-def sampled_error(predictions: Array, labels: Array) -> float:
-    """Mean squared error on fresh samples."""
-    return float(np.mean((labels - predictions) ** 2))
+def fresh_error(
+    setting: Setting, model: Model, weights: Weights, data: Dataset, k: Array, v: Array, seed: int
+) -> float:
+    """Mean squared error of trained ``k, v`` on fresh samples of the same teachers."""
+    s, dimension = setting, len(k)
+    fresh = draw(s.task, s.nu, s.lengths, s.noise, dimension, FRESH, seed,
+                 given=(data.key, data.value), stream=1)
+    squares = []
+    for b in fresh.batches:
+        chi = (b.tokens @ k / math.sqrt(dimension)).T
+        z = (b.tokens @ v / math.sqrt(dimension)).T
+        named = {**s.values(), model.sectors[0].field_name: chi}
+        sigma = np.broadcast_to(weights(named, b.length)[0], chi.shape)
+        squares.append((b.labels - (sigma * z).sum(axis=0)) ** 2)
+    return float(np.mean(np.concatenate(squares)))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from derivations.setting import Setting
@@ -20,75 +18,20 @@ from replica.ir.lower import lower
 from replica.model import SIGMA, Model
 from replica.saddle_point.kernels import Compiled
 from replica.symbolic.tokens import index
-from validation.data import Dataset, draw
+from validation.data import draw
 from validation.device_data import draw_on_device
-from validation.erm import Trained, TrainingProblem, overlaps, starting_weights
-from validation.population import population_error, sampled_error
+from validation.erm import TrainingProblem, overlaps, starting_weights
+from validation.population import fresh_error, population_error
+from validation.results import SeedResult, Simulation, summarise
 
-OVERLAPS = ("m_k", "m_v", "q_k", "q_v", "m_kv", "m_vk", "q_kv")
-FRESH = 2000
-"""Fresh samples per seed for the sampled test error."""
-
-
-@dataclass(frozen=True)
-class SeedResult:
-    """One seed."""
-
-    seed: int
-    overlaps: Mapping[str, float]
-    test_error: float
-    test_error_sampled: float
-    train_loss: float
-    gradient_norm: float
-    converged: bool
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "seed": self.seed, "overlaps": dict(self.overlaps), "test_error": self.test_error,
-            "test_error_sampled": self.test_error_sampled, "train_loss": self.train_loss,
-            "gradient_norm": self.gradient_norm, "converged": self.converged,
-        }
+METHODS = {"lbfgs": "random", "amp": "uninformed", "sgd": "random"}
+"""Methods and the start that each takes where none is named."""
 
 
-@dataclass(frozen=True)
-class Simulation:
-    """Averages over seeds; ``standard_errors`` has the same names as the averages."""
+class Learner(Protocol):
+    """Samples, learns and measures one seed."""
 
-    dimension: int
-    samples: int
-    alpha: float
-    overlaps: Mapping[str, float]
-    test_error: float
-    test_error_sampled: float
-    excess_risk: float
-    train_loss: float
-    standard_errors: Mapping[str, Any]
-    converged_fraction: float
-    gradient_norm: float
-    per_seed: tuple[SeedResult, ...]
-    start: str
-    method: str
-    seconds: float
-
-    def document(self) -> dict[str, Any]:
-        """The keys of the command line's JSON."""
-        return {
-            "overlaps": dict(self.overlaps),
-            "test_error": self.test_error,
-            "test_error_sampled": self.test_error_sampled,
-            "excess_risk": self.excess_risk,
-            "train_loss": self.train_loss,
-            "standard_errors": {
-                k: dict(v) if isinstance(v, Mapping) else v
-                for k, v in self.standard_errors.items()
-            },
-            "converged_fraction": self.converged_fraction,
-            "gradient_norm": self.gradient_norm,
-            "dimension": self.dimension,
-            "samples": self.samples,
-            "per_seed": [s.document() for s in self.per_seed],
-            "seconds": self.seconds,
-        }
+    def run_seed(self, alpha: float, dimension: int, seed: int, start: str) -> SeedResult: ...
 
 
 @dataclass(frozen=True)
@@ -119,24 +62,37 @@ class Simulator:
         )
         return SeedResult(
             seed=seed, overlaps=measured, test_error=error,
-            test_error_sampled=self._fresh_error(data, trained, dimension, seed),
+            test_error_sampled=fresh_error(
+                s, self.model, self.weights, data, trained.k, trained.v, seed
+            ),
             train_loss=trained.train_loss, gradient_norm=trained.gradient_norm,
             converged=trained.converged,
         )
 
-    def _fresh_error(self, data: Dataset, trained: Trained, dimension: int, seed: int) -> float:
-        s = self.setting
-        fresh = draw(s.task, s.nu, s.lengths, s.noise, dimension, FRESH, seed,
-                     given=(data.key, data.value), stream=1)
-        predictions, labels = [], []
-        for b in fresh.batches:
-            chi = (b.tokens @ trained.k / math.sqrt(dimension)).T
-            z = (b.tokens @ trained.v / math.sqrt(dimension)).T
-            named = {**s.values(), self.model.sectors[0].field_name: chi}
-            sigma = np.broadcast_to(self.weights(named, b.length)[0], chi.shape)
-            predictions.append((sigma * z).sum(axis=0))
-            labels.append(b.labels)
-        return sampled_error(np.concatenate(predictions), np.concatenate(labels))
+
+def make_learner(
+    setting: Setting, method: str = "lbfgs", backend: str = "auto", step: float = 0.5
+) -> Learner:
+    """What learns by ``method``; ``step`` is that of SGD.
+
+    Raises
+    ------
+    UsageError
+        For an unknown method or a backend that it does not run on.
+    """
+    if method == "lbfgs":
+        return make_simulator(setting, backend)
+    if method not in METHODS:
+        raise UsageError("method", method, ", ".join(METHODS))
+    if backend not in ("auto", "numpy"):
+        raise UsageError("backend", backend, f"auto, numpy with --method {method}")
+    if method == "amp":
+        from validation.amp import MessagePassing
+
+        return MessagePassing(setting)
+    from validation.sgd import OnePass
+
+    return OnePass(setting, attention_kernel(setting.model(), setting), step)
 
 
 def make_simulator(setting: Setting, backend: str = "auto") -> Simulator:
@@ -183,18 +139,20 @@ def simulate_setting(
     dimension: int,
     seeds: int,
     *,
-    start: str = "random",
+    start: str | None = None,
     method: str = "lbfgs",
     first_seed: int = 0,
     progress: Callable[[int], None] | None = None,
     keep: list[SeedResult] | None = None,
-    simulator: Simulator | None = None,
+    simulator: Learner | None = None,
     threads: int | None = None,
 ) -> Simulation:
-    """Train ``seeds`` times and average.
+    """Learn ``seeds`` times and average.
 
     Parameters
     ----------
+    start
+        ``informed`` or ``random``; message passing has one start, ``uninformed``.
     keep
         A list that receives each seed's result as it is finished, so that an interrupt loses
         only the seed in flight.
@@ -212,14 +170,16 @@ def simulate_setting(
         raise UsageError("dimension", dimension, "an integer >= 2")
     if seeds < 1:
         raise UsageError("seeds", seeds, "an integer >= 1")
-    if start not in ("informed", "random"):
-        raise UsageError("start", start, "informed, random")
-    if method != "lbfgs":
-        raise UsageError("method", method, "lbfgs")
+    if method not in METHODS:
+        raise UsageError("method", method, ", ".join(METHODS))
+    start = METHODS[method] if start is None else start
+    allowed = ("uninformed",) if method == "amp" else ("informed", "random")
+    if start not in allowed:
+        raise UsageError("start", start, ", ".join(allowed))
     if round(alpha * dimension) < 1:
         raise UsageError("alpha", alpha, f"at least one sample: alpha >= 0.5/{dimension}")
     clock = time.perf_counter()
-    simulator = simulator or make_simulator(setting)
+    simulator = simulator or make_learner(setting, method)
     results: list[SeedResult] = [] if keep is None else keep
     with threadpool_limits(threads):
         for i in range(seeds):
@@ -228,49 +188,4 @@ def simulate_setting(
                 progress(i + 1)
     return summarise(
         setting, alpha, dimension, results, start, method, time.perf_counter() - clock
-    )
-
-
-def summarise(
-    setting: Setting,
-    alpha: float,
-    dimension: int,
-    results: list[SeedResult],
-    start: str,
-    method: str,
-    seconds: float,
-) -> Simulation:
-    """Means over seeds and their standard errors (``None`` for a single seed)."""
-
-    def mean(values: list[float]) -> float:
-        return float(np.mean(values))
-
-    def error(values: list[float]) -> float | None:
-        return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
-
-    columns = {n: [r.overlaps[n] for r in results] for n in OVERLAPS}
-    scalars = {
-        "test_error": [r.test_error for r in results],
-        "test_error_sampled": [r.test_error_sampled for r in results],
-        "train_loss": [r.train_loss for r in results],
-    }
-    errors: dict[str, Any] = {"overlaps": {n: error(c) for n, c in columns.items()}}
-    errors |= {n: error(c) for n, c in scalars.items()}
-    errors["excess_risk"] = errors["test_error"]
-    return Simulation(
-        dimension=dimension,
-        samples=round(alpha * dimension),
-        alpha=alpha,
-        overlaps={n: mean(c) for n, c in columns.items()},
-        test_error=mean(scalars["test_error"]),
-        test_error_sampled=mean(scalars["test_error_sampled"]),
-        excess_risk=mean(scalars["test_error"]) - setting.noise**2,
-        train_loss=mean(scalars["train_loss"]),
-        standard_errors=errors,
-        converged_fraction=mean([float(r.converged) for r in results]),
-        gradient_norm=max(r.gradient_norm for r in results),
-        per_seed=tuple(results),
-        start=start,
-        method=method,
-        seconds=seconds,
     )

@@ -17,7 +17,7 @@ from replica.saddle_point.solution import Solution
 from replica.saddle_point.solve import SolverOptions
 from validation.comparison import LEVEL, Comparison, agrees, compare, extrapolate, from_samples
 from validation.data import check_memory
-from validation.simulate import SeedResult
+from validation.results import SeedResult
 
 OBSERVABLES = ("m_k", "q_k", "m_v", "q_v", "test_error", "train_loss")
 CROSS = ("m_kv", "m_vk", "q_kv")

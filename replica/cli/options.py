@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 
-def model_options(required: bool = True) -> Callable[[Any], Any]:
-    """The words that name one SLR setting."""
+def model_options(required: bool = True, alpha: bool = True) -> Callable[[Any], Any]:
+    """The words that name one SLR setting; ``alpha`` says whether the sample ratio is one."""
     options = [
         click.option("--task", default="spiked", show_default=True, help="spiked or max."),
         click.option("--activation", required=required,
@@ -27,7 +27,13 @@ def model_options(required: bool = True) -> Callable[[Any], Any]:
         click.option("--noise", default="0.1", show_default=True,
                      help="Standard deviation of the label noise."),
     ]
+    if not alpha:
+        options = [o for i, o in enumerate(options) if i != ALPHA]
     return _apply(options)
+
+
+ALPHA = 6
+"""Place of ``--alpha`` among the model options."""
 
 
 def run_options(function: Any) -> Any:
@@ -54,8 +60,8 @@ SETTING_WORDS = (
 )
 
 
-def setting_from(words: dict[str, Any]) -> Any:
-    """The checked setting of a command's options."""
+def setting_from(words: dict[str, Any], decay: bool = False) -> Any:
+    """The checked setting of a command's options; ``decay`` as in ``make_setting``."""
     from derivations.setting import make_setting
 
-    return make_setting(**{n: words[n] for n in SETTING_WORDS})
+    return make_setting(**{n: words[n] for n in SETTING_WORDS}, decay=decay)

@@ -13,26 +13,39 @@ from replica.errors import UsageError
 
 
 @click.command("simulate")
-@model_options()
+@model_options(required=False)
 @click.option("--dimension", type=int, default=400, show_default=True)
 @click.option("--seeds", type=int, default=8, show_default=True, help="How many data sets.")
-@click.option("--start", default="random", show_default=True, help="informed or random.")
-@click.option("--method", default="lbfgs", show_default=True, help="lbfgs.")
+@click.option("--start", default=None, help="informed or random.  [default: random]")
+@click.option("--method", default="lbfgs", show_default=True,
+              help="lbfgs: regularised training; sgd: one pass, alpha D fresh samples, --reg is "
+              "the weight decay; amp: Bayes-optimal message passing.")
+@click.option("--step", default="0.5", show_default=True, help="Step size of SGD.")
 @click.option("--backend", default="auto", show_default=True, help="auto, numpy or cuda.")
 @run_options
 def command(as_json: bool, seeds: int, seed: int, **words: Any) -> int:
-    """Train on sampled data sets and average the overlaps, losses and errors."""
-    from derivations.setting import parse_alphas
-    from validation.simulate import make_simulator, simulate_setting, summarise
+    """Train on sampled data sets and average the overlaps, losses and errors.
 
-    setting = setting_from(words)
+    --activation and --reg are not read by amp, which needs neither.
+    """
+    from derivations.setting import parse_alphas
+    from validation.results import summarise
+    from validation.simulate import METHODS, make_learner, simulate_setting
+
+    method = words["method"]
+    for name in ("nu", "length", "alpha", *(("activation",) if method != "amp" else ())):
+        if words[name] is None:
+            raise UsageError(name, "nothing", "a value: it is required")
+    words["activation"] = words["activation"] or "softmax"
+    words["start"] = words["start"] or METHODS.get(method)
+    setting = setting_from(words, decay=method != "lbfgs")
     alphas, many = parse_alphas(words["alpha"])
     if many:
         raise UsageError("alpha", words["alpha"], "a single number for a simulation")
     done: list[Any] = []
     interrupted = False
-    common = {"start": words["start"], "method": words["method"]}
-    simulator = make_simulator(setting, words["backend"])
+    common = {"start": words["start"], "method": method}
+    simulator = make_learner(setting, method, words["backend"], words["step"])
     with progress("training", seeds) as report:
         try:
             result = simulate_setting(
@@ -44,7 +57,7 @@ def command(as_json: bool, seeds: int, seed: int, **words: Any) -> int:
             if not done:
                 raise
             result = summarise(
-                setting, alphas[0], words["dimension"], done, words["start"], words["method"],
+                setting, alphas[0], words["dimension"], done, words["start"], method,
                 float("nan"),
             )
     warnings = []
@@ -54,6 +67,8 @@ def command(as_json: bool, seeds: int, seed: int, **words: Any) -> int:
         **setting.inputs(), "alpha": alphas[0], "dimension": words["dimension"], "seeds": seeds,
         "seed": seed, "backend": words["backend"], **common,
     }
+    if method == "sgd":
+        inputs["step"] = simulator.step  # type: ignore[attr-defined]
     body = result.document()
     if interrupted:
         body["interrupted"] = True
@@ -71,8 +86,9 @@ def _print(result: Any, setting: Any) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    name = "message passing" if result.method == "amp" else setting.activation.name
     table = Table(
-        title=f"{setting.activation.name} on {setting.task}-SLR, D = {result.dimension}, "
+        title=f"{name} on {setting.task}-SLR, D = {result.dimension}, "
               f"N = {result.samples}, {len(result.per_seed)} seeds",
         title_justify="left",
     )
@@ -81,6 +97,8 @@ def _print(result: Any, setting: Any) -> None:
     for name, value in result.overlaps.items():
         table.add_row(name, with_error(value, result.standard_errors["overlaps"][name]))
     for name in ("test_error", "test_error_sampled", "train_loss"):
+        if getattr(result, name) is None:
+            continue
         table.add_row(
             name.replace("_", " "),
             with_error(getattr(result, name), result.standard_errors[name]),
