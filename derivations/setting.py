@@ -77,26 +77,42 @@ def _one_length(text: str, value: Any, allowed: str) -> int:
 def parse_alphas(value: Any) -> tuple[tuple[float, ...], bool]:
     """Sample ratios and whether a list was asked for: ``2``, ``1:4:7`` or ``1,2,4``."""
     allowed = "a number > 0, a linear grid first:last:count, or a list a,b,c"
+    numbers, many = parse_grid("alpha", value, allowed)
+    if not numbers or not all(0 < a < math.inf for a in numbers):
+        raise UsageError("alpha", value, allowed)
+    return numbers, many
+
+
+def parse_lengths(value: Any) -> tuple[tuple[Any, ...], bool]:
+    """Lengths or distributions, and whether a list was asked for: ``3``, ``2,4,8``, or one
+    distribution ``1:0.5,2:0.5``."""
+    if isinstance(value, str) and "," in value and ":" not in value:
+        return tuple(value.split(",")), True
+    if isinstance(value, list | tuple):
+        return tuple(value), True
+    return (value,), False
+
+
+def parse_grid(name: str, value: Any, allowed: str) -> tuple[tuple[float, ...], bool]:
+    """Numbers and whether a list was asked for: ``2``, ``1:4:7`` or ``1,2,4``."""
     if isinstance(value, str) and ":" in value:
         pieces = value.split(":")
         if len(pieces) != 3 or not pieces[2].strip().isdigit():
-            raise UsageError("alpha", value, allowed)
-        first, last = (as_number("alpha", p, allowed) for p in pieces[:2])
+            raise UsageError(name, value, allowed)
+        first, last = (as_number(name, p, allowed) for p in pieces[:2])
         count = int(pieces[2]) if len(pieces[2]) < 6 else 0
         if not 1 <= count <= 10000 or (count == 1 and first != last):
-            raise UsageError("alpha", value, allowed + ", count 1..10000")
+            raise UsageError(name, value, allowed + ", count 1..10000")
         step = (last - first) / max(1, count - 1)
         numbers = [first + i * step for i in range(count - 1)] + [last]
         many = True
     elif isinstance(value, str) and "," in value:
-        numbers = [as_number("alpha", p, allowed) for p in value.split(",")]
+        numbers = [as_number(name, p, allowed) for p in value.split(",")]
         many = True
     elif isinstance(value, str) or not hasattr(value, "__iter__"):
-        numbers, many = [as_number("alpha", value, allowed)], False
+        numbers, many = [as_number(name, value, allowed)], False
     else:
-        numbers, many = [as_number("alpha", p, allowed) for p in value], True
-    if not numbers or not all(0 < a < math.inf for a in numbers):
-        raise UsageError("alpha", value, allowed)
+        numbers, many = [as_number(name, p, allowed) for p in value], True
     return tuple(numbers), many
 
 

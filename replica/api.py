@@ -14,6 +14,8 @@ from replica.saddle_point.solution import Solution
 if TYPE_CHECKING:
     from derivations.setting import Setting
     from replica.derivation.chain import Equations, SaddlePointEquations
+    from replica.population_level.precise import PreciseRisk
+    from replica.population_level.risk import PopulationRisk
     from replica.state_evolution.branch import Thresholds
     from replica.state_evolution.evolution import StateEvolution
     from replica.state_evolution.phases import Phase
@@ -238,6 +240,79 @@ def bayes_thresholds(**words: Any) -> Thresholds:
     from replica.state_evolution.branch import Branch
 
     return Branch(bayes_problem(**words).evolution).thresholds()
+
+
+def population_points(nu: Any, length: Any) -> tuple[tuple[tuple[float, Any], ...], bool]:
+    """Pairs of a signal strength and a length, and whether several were asked for."""
+    from derivations.setting import parse_grid, parse_lengths
+
+    allowed = "a number >= 0 or inf, a linear grid first:last:count, or a list a,b,c"
+    signals, many = parse_grid("nu", nu, allowed)
+    lengths, several = parse_lengths(length)
+    return tuple((s, k) for k in lengths for s in signals), many or several
+
+
+def population_risk(
+    *,
+    activation: str | Activation,
+    nu: float,
+    length: Any,
+    task: str = "spiked",
+    shift: Any = None,
+    parameter: Any = (),
+    precision: int | None = None,
+    seed: int = 0,
+) -> tuple[PopulationRisk | PreciseRisk, Setting, str | None]:
+    """The population risk at one point, its setting, and a warning if there is one.
+
+    ``shift="optimal"`` minimises over the activation's parameters too.
+    """
+    from derivations.setting import make_setting
+    from replica.population_level.precise import PreciseProblem
+    from replica.population_level.risk import PopulationProblem
+
+    best = isinstance(shift, str) and shift == "optimal"
+    setting = make_setting(
+        activation=activation, nu=nu, length=length, task=task, shift=None if best else shift,
+        parameter=parameter, decay=True,
+    )
+    problem = PopulationProblem(setting.model(), setting.values(), setting.lengths, seed=seed)
+    if best:
+        if not problem.score.values:
+            raise UsageError("shift", shift, "nothing: the activation has no parameters")
+        if precision is not None:
+            raise UsageError("precision", precision, "nothing with an optimal shift")
+        problem = problem.best_parameters()
+    if precision is not None:
+        return PreciseProblem(problem, precision).solve(), setting, None
+    result = problem.solve()
+    warning = None
+    if problem.longest * 0.999 <= abs(result.scale_k) < float("inf"):
+        warning = (
+            f"the risk still falls at the longest key tried (scale {result.scale_k:g}): the "
+            "infimum is at longer keys, the value an upper bound"
+        )
+    return result, setting, warning
+
+
+def population(
+    *, activation: str | Activation, nu: Any, length: Any, **words: Any
+) -> PopulationRisk | PreciseRisk | tuple[PopulationRisk | PreciseRisk, ...]:
+    """Excess risk at infinite data with the best weights, and the Bayes risk.
+
+    ``words`` are ``task``, ``shift``, ``parameter``, ``precision`` and ``seed``. One result for a
+    single ``nu`` and length, a tuple for grids or lists.
+
+    Raises
+    ------
+    UsageError
+        Naming field, value and what is allowed.
+    """
+    points, many = population_points(nu, length)
+    found = tuple(
+        population_risk(activation=activation, nu=x, length=k, **words)[0] for x, k in points
+    )
+    return found if many else found[0]
 
 
 def simulate(

@@ -138,7 +138,8 @@ def _trajectory(
     results: list[SeedResult], mean: Callable[[list[Any]], Any], error: Callable[[list[Any]], Any]
 ) -> Iterator[dict[str, Any]]:
     """Means over seeds along the path; a seed that has converged stays where it is."""
-    for i, time in enumerate(max((r.times for r in results), key=lambda t: len(t))):
+    longest = max(results, key=lambda r: len(r.times))
+    for i, time in enumerate(longest.times):
         points = [r.path[min(i, len(r.path) - 1)] for r in results]
         columns = {n: [p[n] for p in points] for n in points[0]}
         yield {

@@ -64,6 +64,45 @@ def save(figure: Any, path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def draw_population(path: Path, found: Sequence[tuple[Any, Any, Any]], title: str) -> None:
+    """Excess risk of an activation and of Bayes against ``nu`` or the mean length.
+
+    ``found`` holds (setting, result, warning).
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    over_nu = len({s.nu for s, _, _ in found}) > 1
+    figure, axes = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
+    groups: dict[Any, list[tuple[float, float, float]]] = {}
+    for s, r, _ in found:
+        mean = sum(k * p for k, p in s.lengths.items())
+        x = s.nu if over_nu else mean
+        body = r.document()
+        groups.setdefault(mean if over_nu else s.nu, []).append(
+            (x, float(body["excess_risk"]), float(body["bayes_excess_risk"]))
+        )
+    for i, (other, points) in enumerate(sorted(groups.items())):
+        x, mine, bayes = zip(*sorted(points), strict=True)
+        note = "" if len(groups) == 1 else f", L = {other:g}"
+        shade = 1.0 - 0.6 * i / max(1, len(groups) - 1)
+        axes.plot(x, mine, color=THEORY, alpha=shade, marker=".", label=f"activation{note}")
+        axes.plot(x, bayes, "--", color="#222222", alpha=shade, label=f"Bayes{note}")
+    positive = [y for points in groups.values() for p in points for y in p[1:] if y > 0]
+    if positive and max(positive) > 20 * min(positive):
+        axes.set_yscale("log")
+    if not over_nu and len({p[0] for points in groups.values() for p in points}) > 3:
+        axes.set_xscale("log")
+    axes.set_xlabel(r"signal strength $\nu$" if over_nu else "length $L$")
+    axes.set_ylabel("excess risk")
+    axes.set_title(title)
+    axes.legend(frameon=False)
+    save(figure, path)
+    plt.close(figure)
+
+
 def draw_phases(path: Path, phases: Sequence[Any], title: str) -> None:
     """Test errors of all fixed points against alpha; the hard phase is shaded."""
     import matplotlib
