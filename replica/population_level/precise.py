@@ -14,6 +14,7 @@ from replica.derivation.population import closed_moments, nishimori, posterior_s
 from replica.errors import UsageError
 from replica.model import Model
 from replica.population_level import exact
+from replica.population_level.law import token_law
 from replica.population_level.risk import PopulationProblem
 from replica.symbolic.tokens import LENGTH
 
@@ -63,6 +64,7 @@ class PreciseProblem:
         self.problem, self.digits = problem, digits
         self.model: Model = problem.model
         self.values = {n: rational(v) for n, v in problem.values.items()}
+        self.law = token_law(self.model, self.values)  # its tilt exact, not a double
         self.lengths = {k: rational(p) for k, p in problem.lengths.items()}
         self.rho = sp.sympify(self.model.sectors[0].rho).xreplace(self._at(
             sp.sympify(self.model.sectors[0].rho)))
@@ -216,7 +218,7 @@ class PreciseProblem:
             mean = mp.fsum(k * p for k, p in weights.items())
             plain = exact.normal_average(square, mp.mpf(0), spread, self.digits)
             if problem.law.kind == "tilted":
-                centre = m * self._number(problem.law.tilt)
+                centre = m * self._number(self.law.tilt)
                 s1, own = (
                     exact.normal_average(f, centre, spread, self.digits)
                     for f in (self._score, square)
@@ -229,7 +231,7 @@ class PreciseProblem:
                     for k in weights
                 }, weights)
             return 1 - s1**2 / s2, s1, s2
-        centre = m * self._number(problem.law.tilt)
+        centre = m * self._number(self.law.tilt)
 
         def pooled(h: float) -> tuple[Any, Any]:
             pairs = {k: exact.normalised_pair(
