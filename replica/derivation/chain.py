@@ -215,7 +215,7 @@ def derive_population(model: Model) -> PopulationEquations:
     Raises ``DerivationError`` unless the predictor is ``sum_l sigma_l z_l`` and the label linear in
     the relevant value field.
     """
-    from replica.derivation import asymptotics, population
+    from replica.derivation import asymptotics, population, short_sequences
 
     fields = population.conditional_fields(model)
     full = population.risk(model, fields)
@@ -226,6 +226,7 @@ def derive_population(model: Model) -> PopulationEquations:
     steps = [
         fields, full, on_manifold, best, posterior, population.nishimori(model, posterior),
         asymptotics.strong_signal_bayes(model), closed, asymptotics.limits_step(model, closed),
+        short_sequences.two_tokens(model), short_sequences.largest_score(model),
     ]
     kept = tuple(s for s in steps if s is not None)
     return PopulationEquations(model, Derivation(f"Population level, {model.name}", kept))

@@ -26,6 +26,7 @@ from replica.document.notation import (
     POPULATION_MEANING,
     symbol_latex,
 )
+from replica.symbolic.primitives import log_softplus, softplus
 from replica.symbolic.tokens import write_out
 
 
@@ -135,6 +136,9 @@ def conclusion_name(step: Step, name: str) -> str:
         "long_sequence": r"E_{\mathrm{excess}}|_{L\to\infty}", "leading": r"M^{(0)}",
         "correction": r"M^{(1)}", "risk": "R",
         "excess_risk": r"E_{\mathrm{excess}}", "posterior": "P_l",
+        "mean_d": r"\mathbb{E}[d]", "variance_d": r"\mathrm{Var}[d]",
+        **{f"s_{i}_{n}": f"s_{i}|_{{L={k}}}" for i in (1, 2)
+           for k, n in ((1, "single"), (2, "pair"))},
         "bayes_excess": r"E_{\mathrm{excess}}^{\mathrm{Bayes}}", "bend": r"(\log\sigma)''(x)",
         "key_scale": "c", "attention": r"\sigma(c\,\chi^{\ast})_l",
         "delta2_weights": r"\delta^2\Phi_{\mathrm{weights}}",
@@ -178,7 +182,11 @@ def presented(step: Step, name: str) -> Any:
     """The expression as it is shown: the activation's definition is written out."""
     value = step.conclusion[name]
     if name in ("sigma", "posterior") and hasattr(value, "explicit"):
-        return value.explicit()
+        # exp(log softplus) is softplus to a reader; only the solver needs the logarithm
+        return value.explicit().replace(
+            lambda e: isinstance(e, sp.exp) and isinstance(e.args[0], log_softplus),
+            lambda e: softplus(e.args[0].args[0]),
+        )
     return value
 
 

@@ -6,7 +6,7 @@ import sympy as sp
 from derivations.own_activation import own_activation
 from derivations.slr import single_location
 from replica.derivation.chain import derive_population
-from replica.derivation.mutate import all_survivors
+from replica.derivation.mutate import all_survivors, survivors
 from replica.errors import DerivationError
 from replica.model import SIGNAL
 from replica.symbolic.averages import Expectation
@@ -29,6 +29,25 @@ def test_every_step_passes_its_check(activation, task, strongest):
                                             ("max", "softplus")])
 def test_no_mutant_survives(task, name):
     assert all_survivors(derive_population(single_location(task, name)).derivation) == {}
+
+
+def test_short_sequences_in_closed_form():
+    model = single_location("max", "linear", strongest=True)
+    derivation = derive_population(model).derivation
+    step = derivation["largest score"]
+    assert survivors(step) == []
+    e = sp.Symbol("e", nonnegative=True)
+    risk = step.conclusion["excess_risk"]
+    assert sp.simplify(risk - (1 - (1 + e**2) / LENGTH)) == 0
+    pair = risk.xreplace({LENGTH: sp.Integer(2), e: step.conclusion["e_2"]})
+    assert float(pair) == pytest.approx(0.3408, abs=6e-5)
+    other = single_location("max", own_activation("line", "3 + 2*x"), strongest=True)
+    moved = derive_population(other).derivation["largest score"]
+    assert sp.simplify(moved.conclusion["m_k"] - 3 * e / 2) == 0
+    softmax = derive_population(single_location("spiked", "softmax")).derivation
+    assert softmax["one and two tokens"].conclusion["s_1_single"] == 1
+    assert "one and two tokens" not in derive_population(
+        single_location("spiked", "softplus")).derivation
 
 
 def test_softmax_satisfies_the_nishimori_condition():
