@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "__version__", "activation", "bayes", "bayes_thresholds", "derive", "derive_model",
-    "population", "simulate", "solve", "solve_model", "validate",
+    "flow", "population", "simulate", "solve", "solve_model", "validate",
 ]
 
 

@@ -14,6 +14,7 @@ from replica.saddle_point.solution import Solution
 if TYPE_CHECKING:
     from derivations.setting import Setting
     from replica.derivation.chain import Equations, SaddlePointEquations
+    from replica.dynamics.flow import OverlapFlow, Trajectory
     from replica.population_level.precise import PreciseRisk
     from replica.population_level.risk import PopulationRisk
     from replica.state_evolution.branch import Thresholds
@@ -313,6 +314,101 @@ def population(
         population_risk(activation=activation, nu=x, length=k, **words)[0] for x, k in points
     )
     return found if many else found[0]
+
+
+@dataclass(frozen=True)
+class FlowProblem:
+    """A checked setting, its flow, and the minima of its population risk."""
+
+    setting: Setting
+    flow: OverlapFlow
+
+    def minima(self) -> list[dict[str, float]]:
+        """Minima of the population risk over aligned keys, the best first; overlaps at each.
+
+        Empty where there is a weight decay, which moves them.
+        """
+        from replica.population_level.risk import PopulationProblem
+
+        s = self.setting
+        if s.reg_k > 0 or s.reg_v > 0:
+            return []
+        problem = PopulationProblem(s.model(), s.values(), s.lengths)
+        if problem.nishimori_scale() == float("inf"):
+            return []
+        best = problem.solve().minima
+        found = []
+        for scale in best:
+            moments, _ = problem.moments(scale.m, scale.q)
+            v = moments.s1 / moments.s2
+            found.append({"m_k": scale.m, "q_k": scale.q, "m_v": v, "q_v": v * v,
+                          "excess_risk": scale.excess})
+        return found
+
+    def reached(self, trajectory: Trajectory, minima: list[dict[str, float]]) -> int | None:
+        """Index of the minimum at which gradient flow has come to rest; ``None`` if at none."""
+        from replica.dynamics.starts import OVERLAPS
+
+        if self.flow.step > 0 or not trajectory.settled:
+            return None
+        for i, m in enumerate(minima):
+            gaps = [
+                abs(trajectory.at_end(n) - m[n])
+                - 4 * float(trajectory.standard_errors[-1, OVERLAPS.index(n)])
+                for n in ("m_k", "q_k", "m_v", "q_v")
+            ]
+            if max(gaps) < 0.05 * max(1.0, m["q_k"]):
+                return i
+        return None
+
+
+def flow_problem(setting: Setting, step: float, nodes: int = 2**14, seed: int = 0) -> FlowProblem:
+    """Derive the flow of a setting and draw its nodes.
+
+    Raises
+    ------
+    UsageError
+        For a negative step or too few nodes.
+    """
+    from replica.derivation.chain import derive_flow
+    from replica.dynamics.flow import OverlapFlow
+
+    flow = OverlapFlow(
+        derive_flow(setting.model()), setting.values(), setting.lengths, step, nodes, seed
+    )
+    return FlowProblem(setting, flow)
+
+
+def flow(
+    *, start: str | Mapping[str, float] = "random", times: Any, step: float = 0.5,
+    nodes: int = 2**14, seed: int = 0, **model: Any,
+) -> Trajectory:
+    """The seven overlaps under one-pass SGD of size ``step``, or gradient flow at ``step=0``.
+
+    Parameters
+    ----------
+    start
+        ``random``, ``informed``, or overlaps by name (zero where not named).
+    times
+        Samples per dimension at which to report, the first of them 0; multiplied by the step
+        size for gradient flow.
+    model
+        The options of :func:`solve` without ``alpha``; the ridge strengths are the weight decay.
+
+    Raises
+    ------
+    UsageError
+        Naming field, value and what is allowed.
+    """
+    from derivations.setting import make_setting
+    from replica.dynamics.starts import STARTS
+
+    setting = make_setting(decay=True, **model)
+    if isinstance(start, str) and start not in STARTS:
+        raise UsageError("start", start, ", ".join(STARTS))
+    overlaps = STARTS[start] if isinstance(start, str) else start
+    name = start if isinstance(start, str) else "given"
+    return flow_problem(setting, step, nodes, seed).flow.run(overlaps, list(times), name)
 
 
 def simulate(

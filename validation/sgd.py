@@ -11,6 +11,7 @@ import numpy as np
 from derivations.setting import Setting, positive
 from replica.codegen.programs import input_shapes
 from replica.derivation.chain import derive_flow
+from replica.dynamics.starts import OVERLAPS, STARTS
 from replica.ir.lower import lower
 from replica.model import LABEL, Array
 from replica.saddle_point.kernels import Compiled
@@ -20,12 +21,6 @@ from validation.erm import all_overlaps
 from validation.population import Weights, fresh_error, population_error
 from validation.results import SeedResult
 
-STARTS: Mapping[str, Mapping[str, float]] = {
-    "random": {"q_k": 0.01, "q_v": 0.01},
-    "informed": {"m_k": 1.0, "q_k": 1.0, "m_v": 1.0, "q_v": 1.0},
-}
-"""Overlaps at time 0, others zero. Weights with exactly these overlaps are used, so that no chance
-overlap of order ``1/sqrt(D)`` enters."""
 RECORDS = 40
 """Times at which the overlaps are kept."""
 BLOCK = 256
@@ -35,14 +30,17 @@ BLOCK = 256
 def weights_with(
     start: Mapping[str, float], key: Array, value: Array, seed: int
 ) -> tuple[Array, Array]:
-    """``k, v`` of shape ``(D,)`` with the given overlaps, random otherwise."""
+    """``k, v`` of shape ``(D,)`` with exactly the given overlaps, random otherwise.
+
+    Random weights would have chance overlaps of order ``1/sqrt(D)``.
+    """
     dimension = len(key)
     rng = np.random.default_rng([seed, 2])
     basis = np.linalg.qr(
         np.stack([key, value, *rng.standard_normal((2, dimension))], axis=1)
     )[0].T * math.sqrt(dimension)
     first, second = basis[2], basis[3]  # the signs of the first two are QR's own
-    at = {n: start.get(n, 0.0) for n in ("m_k", "m_kv", "q_k", "m_vk", "m_v", "q_v", "q_kv")}
+    at = {n: start.get(n, 0.0) for n in OVERLAPS}
     rest_k = at["q_k"] - at["m_k"] ** 2 - at["m_kv"] ** 2
     side = math.sqrt(max(rest_k, 0.0))
     shared = at["q_kv"] - at["m_k"] * at["m_vk"] - at["m_kv"] * at["m_v"]

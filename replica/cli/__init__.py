@@ -19,6 +19,7 @@ class LazyGroup(click.Group):
         "check": "Compare equations written by hand with the derived ones.",
         "solve": "Solve the saddle-point equations, with error bars.",
         "population": "Risk at infinite data: the best weights and the Bayes risk.",
+        "flow": "Overlaps under one-pass SGD and gradient flow.",
         "bayes": "Fixed points of the Bayes-optimal learner, and the hard phase.",
         "simulate": "Train on sampled data and measure the overlaps.",
         "validate": "Compare theory with simulation and write a report.",

@@ -242,12 +242,15 @@ def derive_flow(model: Model) -> FlowEquations:
 
     Raises ``DerivationError`` for a loss without the parity that keeps the manifold invariant.
     """
-    from replica.derivation import flow
+    from replica.derivation import flow, transverse
 
     slopes = flow.gradient(model)
     overlaps = flow.overlap_flow(model, slopes)
-    steps = [slopes, overlaps, flow.gradient_flow(model, overlaps),
-             flow.invariance(model, overlaps)]
+    invariant = flow.invariance(model, overlaps)
+    steps = [slopes, overlaps, flow.gradient_flow(model, overlaps), invariant]
+    if invariant is not None:
+        steps += [transverse.second_slopes(model, slopes),
+                  transverse.linear_stability(model, overlaps, invariant)]
     kept = tuple(s for s in steps if s is not None)
     return FlowEquations(model, Derivation(f"One-pass SGD, {model.name}", kept))
 

@@ -150,6 +150,9 @@ def conclusion_name(step: Step, name: str) -> str:
     head, _, rest = name.partition("_")
     if head in ("dm", "dq"):
         return rf"\dot{{{head[1]}}}_{{{rest}}}"
+    if head == "growth":  # growth_m_kv_q_kv
+        a, i, b, k = rest.split("_")
+        return rf"\partial\dot{{{a}}}_{{{i}}}/\partial {b}_{{{k}}}"
     if head == "slope":
         return rf"g^{{{rest}}}_j"
     if head == "gradient" and "_" in rest:

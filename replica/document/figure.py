@@ -103,6 +103,39 @@ def draw_population(path: Path, found: Sequence[tuple[Any, Any, Any]], title: st
     plt.close(figure)
 
 
+def draw_flow(path: Path, found: Sequence[Any], title: str, step: float) -> None:
+    """Overlaps against time, one panel per start, bands of two standard errors."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from replica.dynamics.starts import OVERLAPS
+
+    figure, panels = plt.subplots(
+        1, len(found), figsize=(1.0 + 3.9 * len(found), 3.6), layout="constrained", sharey=True,
+        squeeze=False,
+    )
+    styles = {"m_k": ("#0b5394", "-"), "q_k": ("#0b5394", "--"), "m_v": ("#b45f06", "-"),
+              "q_v": ("#b45f06", "--"), "m_kv": ("#666666", ":"), "m_vk": ("#666666", "-."),
+              "q_kv": ("#222222", ":")}
+    for axes, t in zip(panels[0], found, strict=True):
+        for i, name in enumerate(OVERLAPS):
+            colour, line = styles[name]
+            y, e = t.overlaps[:, i], t.standard_errors[:, i]
+            letters = name.partition("_")
+            axes.plot(t.times, y, line, color=colour, lw=1.5,
+                      label=f"${letters[0]}_{{{letters[2]}}}$")
+            axes.fill_between(t.times, y - 2 * e, y + 2 * e, color=colour, alpha=0.2, lw=0)
+        axes.set_title(f"start: {t.start}", fontsize=10)
+        axes.set_xlabel(r"step size $\times$ samples / $D$" if step == 0 else r"samples / $D$")
+    panels[0][0].set_ylabel("overlap")
+    panels[0][-1].legend(frameon=False, ncols=2)
+    figure.suptitle(title)
+    save(figure, path)
+    plt.close(figure)
+
+
 def draw_phases(path: Path, phases: Sequence[Any], title: str) -> None:
     """Test errors of all fixed points against alpha; the hard phase is shaded."""
     import matplotlib

@@ -80,6 +80,8 @@ FLOW_MEANING = (
     ("r_w", "weight decay of sector $w$"),
     *POPULATION_MEANING[:-2],
     (r"g^{w}_{l}", "slope of the loss by the field of sector $w$ at token $l$"),
+    (r"H^{ac}_{jl}", "second slope of the loss by the fields of sectors $a, c$ at tokens $j, l$"),
+    (r"\zeta^k_l", r"part of $\chi_l$ off the teacher, of variance one"),
     (r"\dot{m},\ \dot{q}", r"change of an overlap per unit of time, which is $D$ steps"),
 )
 KINK_MEANING = (r"\varkappa", "width over which a kink of the activation is rounded")

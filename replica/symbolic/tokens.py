@@ -290,6 +290,9 @@ def _score(weights: TokenWeights, field: Any, j: sp.Symbol) -> Any:
 def _sum_derivative(node: TokenSum, field: Any, j: sp.Symbol) -> Any:
     """Derivative of a token sum; weights at the summed index give the centred form."""
     bound = node.bound
+    centred_forms = {c: c.explicit() for c in outermost(node.body, (Centred,))}
+    if centred_forms:  # their weights are needed as such below
+        node = TokenSum(node.body.xreplace(centred_forms), bound)
     weights = [
         w for w in outermost(node.body, (TokenWeights, TokenSum, Centred))
         if isinstance(w, TokenWeights) and w.position == bound and _mentions(w, field)

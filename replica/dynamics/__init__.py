@@ -1,0 +1,1 @@
+"""The overlaps in time: one-pass SGD and gradient flow."""
