@@ -329,9 +329,19 @@ class SaddlePointProblem:
                 None if guide is None else guide.response.inverse,
             )
             sweeps += found.sweeps
-        else:  # the last search still moved a node: what is returned belongs to the last point
-            averages = self.engine.sweep(self.uniform(found.x, alpha), self.inner)
+        else:
+            # every search moved a node. At the last point lowest minima are held too, so that its
+            # residual counts the jumps: where they outweigh the tolerance no point was found.
+            at = self.uniform(found.x, alpha)
+            averages = self.engine.sweep(at, self.inner, "all")
             sweeps += 1
+            image = self.overlaps(self.hats(averages.pooled(), at), at)
+            residual = fixed_point.relative_residual(found.x, image)
+            met = residual <= tolerance
+            found = replace(
+                found, residual=residual, converged=met, message="" if met else
+                f"minima of the samples keep jumping: residual {residual:.1e}; use more nodes",
+            )
         return _End(found, averages, sweeps)
 
     def _solve_from(self, alpha: float, start: Array | None, mixing: float = 1.0) -> Solution:

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+import replica
 from replica.cli import run
 
 MODEL = ["--nu", "2", "--length", "3", "--activation", "softmax", "--alpha", "2", "--reg", "0.5"]
@@ -328,9 +329,9 @@ def test_derive_prints_each_check_with_its_time(capsys):
     code, _, err = call(capsys, "derive", "--chain", "bayes", "--task", "max", "--check")
     assert code == 0
     lines = [x for x in err.splitlines() if x.startswith("ok  ")]
-    assert len(lines) == 12
+    assert len(lines) == len(replica.derive(task="max", chain="bayes").derivation.steps)
     assert all(" s  " in x for x in lines)
-    assert "12 steps passed" in err
+    assert f"{len(lines)} steps passed" in err
 
 
 def test_a_failed_check_exits_1_and_is_named(capsys, monkeypatch):
