@@ -105,7 +105,7 @@ class RidgeSearch:
 
         Starts from ``start``, a result nearby, and with ``several`` also from the usual strengths.
         """
-        candidates = [] if start is None else [
+        candidates: list[tuple[Array, Array | None]] = [] if start is None else [
             (np.log([start.ridge[n] for n in self.free]), self._point(start.solution))
         ]
         if several or not candidates:
