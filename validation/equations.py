@@ -292,7 +292,7 @@ class _Numeric:
         if not solution.converged:
             raise UsageError("model", "these values", "values at which the saddle point is found, "
                              "to compare averages there")
-        x = np.array([solution.order_parameters[n] for n in self.problem.names])
+        x = self.problem.point(solution)
         self.at = {**self.problem.uniform(x, written.alpha)}
         hats = {f"{n.split('_')[0]}hat_{n.split('_')[1]}": v
                 for n, v in solution.conjugates.items()}

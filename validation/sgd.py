@@ -11,7 +11,7 @@ import numpy as np
 from derivations.setting import Setting, positive
 from replica.codegen.programs import input_shapes
 from replica.derivation.chain import derive_flow
-from replica.dynamics.starts import OVERLAPS, STARTS
+from replica.dynamics.starts import OVERLAPS, STARTS, own_parts
 from replica.ir.lower import lower
 from replica.model import LABEL, Array
 from replica.saddle_point.kernels import Compiled
@@ -41,14 +41,9 @@ def weights_with(
     )[0].T * math.sqrt(dimension)
     first, second = basis[2], basis[3]  # the signs of the first two are QR's own
     at = {n: start.get(n, 0.0) for n in OVERLAPS}
-    rest_k = at["q_k"] - at["m_k"] ** 2 - at["m_kv"] ** 2
-    side = math.sqrt(max(rest_k, 0.0))
-    shared = at["q_kv"] - at["m_k"] * at["m_vk"] - at["m_kv"] * at["m_v"]
-    along = shared / side if side > 0 else 0.0
-    rest_v = at["q_v"] - at["m_vk"] ** 2 - at["m_v"] ** 2 - along**2
+    side, along, off = own_parts(at)
     k = at["m_k"] * key + at["m_kv"] * value + side * first
-    v = (at["m_vk"] * key + at["m_v"] * value + along * first
-         + math.sqrt(max(rest_v, 0.0)) * second)
+    v = at["m_vk"] * key + at["m_v"] * value + along * first + off * second
     return k, v
 
 

@@ -76,8 +76,8 @@ def command(as_json: bool, plot: str | None, start: str, **words: Any) -> int:
     if figure is not None:
         from replica.document.figure import draw_flow
 
-        kind = "gradient flow" if step == 0 else f"one-pass SGD, step {step:g}"
-        draw_flow(figure, found, f"{setting.activation.name}, {setting.task}, {kind}", step)
+        draw_flow(figure, found, f"{setting.activation.name}, {setting.task}, {kind_of(step)}",
+                  step)
     if as_json:
         click.echo(document(inputs, warnings, body))
     else:
@@ -108,6 +108,11 @@ def parse_starts(text: str) -> dict[str, dict[str, float]]:
     return {"given": overlaps}
 
 
+def kind_of(step: float) -> str:
+    """What a step size is called."""
+    return "gradient flow" if step == 0 else f"one-pass SGD, step {step:g}"
+
+
 def _print(
     inputs: dict[str, Any], found: list[Any], minima: list[dict[str, float]], reached: list[Any]
 ) -> None:
@@ -117,8 +122,8 @@ def _print(
     from replica.dynamics.starts import OVERLAPS
 
     console = Console()
-    kind = "gradient flow" if inputs["step"] == 0 else f"one-pass SGD, step {inputs['step']:g}"
-    table = Table(title=f"{inputs['activation']} on {inputs['task']}-SLR, {kind}, "
+    table = Table(title=f"{inputs['activation']} on {inputs['task']}-SLR, "
+                        f"{kind_of(inputs['step'])}, "
                         f"time {inputs['time']:g}", title_justify="left")
     table.add_column("")
     for t in found:

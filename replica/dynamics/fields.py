@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from replica.codegen.programs import input_shapes
+from replica.dynamics.starts import OVERLAPS, own_parts
 from replica.ir.lower import lower
 from replica.model import LABEL, NOISE, Array, Model
 from replica.normals import standard_normal
@@ -79,13 +80,9 @@ class FieldLaw:
         draws = self.draws[length]
         k, v = self.model.sectors
         per_block = len(draws.label) // SCRAMBLES
-        m_k, m_kv, m_vk, m_v, q_k, q_kv, q_v = map(float, overlaps)
+        at = dict(zip(OVERLAPS, map(float, overlaps), strict=True))
         rho_k, rho_v = self.rho
-        a = math.sqrt(max(q_k - m_k**2 / rho_k - m_kv**2 / rho_v, 0.0))
-        shared = q_kv - m_k * m_vk / rho_k - m_kv * m_v / rho_v
-        # a key along the teachers has no part of its own that the values could share
-        c = shared / a if a > 1e-9 else 0.0
-        b = math.sqrt(max(q_v - m_vk**2 / rho_k - m_v**2 / rho_v - c**2, 0.0))
+        a, c, b = own_parts(at, rho_k, rho_v)
         for start in range(block * per_block, (block + 1) * per_block, CHUNK):
             here = slice(start, min(start + CHUNK, (block + 1) * per_block))
             teachers = {n: x[:, here] for n, x in draws.teachers.items()}
@@ -94,6 +91,7 @@ class FieldLaw:
             one, two = (noises[s.noise.__name__] for s in (k, v))
             yield {
                 **teachers, **noises, LABEL.name: draws.label[here],
-                k.field_name: (m_k / rho_k) * star + (m_kv / rho_v) * z_star + a * one,
-                v.field_name: (m_vk / rho_k) * star + (m_v / rho_v) * z_star + c * one + b * two,
+                k.field_name: (at["m_k"] / rho_k) * star + (at["m_kv"] / rho_v) * z_star + a * one,
+                v.field_name: (at["m_vk"] / rho_k) * star + (at["m_v"] / rho_v) * z_star
+                + c * one + b * two,
             }

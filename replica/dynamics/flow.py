@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -38,6 +38,8 @@ SETTLED = 1e-3
 NARROW = 1e-6
 """A part of the key off its teacher below this fraction of it cannot be shared with the values."""
 CROSS = ("m_kv", "m_vk", "q_kv")
+Complete = Callable[[dict[str, Any], int, int], dict[str, Any]]
+"""Further inputs from the named ones, the length and the number of nodes."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,18 @@ class OverlapFlow:
 
     # -- averages ------------------------------------------------------------------------------
 
-    def _means(self, averaged: Averaged, overlaps: Array, block: int) -> Array:
-        """Averages over one scramble at overlaps ``(7,)``."""
+    def _means(
+        self, averaged: Averaged, overlaps: Array, block: int, complete: Complete | None = None
+    ) -> Array:
+        """Averages over one scramble at overlaps ``(7,)``; ``complete`` adds inputs of its own."""
         total: Any = 0.0
         for length, draws in self.law.draws.items():
             for fields in self.law.chunks(overlaps, length, block):
                 count = len(fields[LABEL.name])
-                sums = averaged.on({**self.values, **fields}, length, count).sum(axis=1)
+                inputs = {**self.values, **fields}
+                if complete is not None:
+                    inputs |= complete(inputs, length, count)
+                sums = averaged.on(inputs, length, count).sum(axis=1)
                 total = total + draws.probability * SCRAMBLES / len(draws.label) * sums
         return np.asarray(total)
 
@@ -201,8 +208,8 @@ class OverlapFlow:
             matrices = matrices[:, :2, :2]
         pooled = np.linalg.eigvals(matrices.mean(axis=0))
         blocks = [np.linalg.eigvals(x).real.max() for x in matrices]
-        error = float(np.std(blocks, ddof=1) / math.sqrt(SCRAMBLES))
-        return Stability(tuple(sorted(map(float, pooled.real), reverse=True)), error)
+        rates = tuple(sorted(map(float, pooled.real), reverse=True))
+        return Stability(rates, float(_spread(np.array(blocks), 0)))
 
     def _growth_matrix(self, overlaps: Array, block: int, narrow: bool) -> Array:
         """Derivatives of the cross overlaps' rates by the cross overlaps, one scramble."""
@@ -211,26 +218,20 @@ class OverlapFlow:
         at = overlaps.copy()
         if narrow:  # no part of the key is left to share: its inverse width counts as zero
             at[OVERLAPS.index("q_k")] = np.inf
-        total: Any = 0.0
-        for length, draws in self.law.draws.items():
-            for fields in self.law.chunks(overlaps, length, block):
-                inputs: dict[str, Any] = {**self._uniform(at), **fields}
-                nodes = len(fields[LABEL.name])
-                named = slopes.named(inputs, length)
-                inputs |= {
-                    slope_at(s).__name__: np.broadcast_to(
-                        named[f"slope_{s.name}"], (length, nodes)
-                    ) for s in (k, v)
-                }
-                named = second.named(inputs, length)
-                inputs |= {
-                    curvature_at(a, c).__name__: np.broadcast_to(
-                        named[f"hessian_{a.name}{c.name}"], (length, length, nodes)
-                    ) for a in (k, v) for c in (k, v)
-                }
-                sums = growth.on(inputs, length, nodes).sum(axis=1)
-                total = total + draws.probability * SCRAMBLES / len(draws.label) * sums
-        found = growth.at(np.asarray(total), self._uniform(at))
+        uniform = self._uniform(at)
+
+        def complete(inputs: dict[str, Any], length: int, nodes: int) -> dict[str, Any]:
+            first, twice = slopes.named(inputs, length), second.named(inputs, length)
+            return uniform | {
+                slope_at(s).__name__: np.broadcast_to(first[f"slope_{s.name}"], (length, nodes))
+                for s in (k, v)
+            } | {
+                curvature_at(a, c).__name__: np.broadcast_to(
+                    twice[f"hessian_{a.name}{c.name}"], (length, length, nodes)
+                ) for a in (k, v) for c in (k, v)
+            }
+
+        found = growth.at(self._means(growth, overlaps, block, complete), uniform)
         return np.array([[float(found[f"growth_{x}_{y}"]) for y in CROSS] for x in CROSS])
 
     # -- time ----------------------------------------------------------------------------------
@@ -269,13 +270,10 @@ class OverlapFlow:
         ends = [self.stability(x) for x in (states[0], last)]
         pair = None if None in ends else (ends[0], ends[1])
 
-        def spread(x: Array, axis: int) -> Array:
-            return np.asarray(np.std(x, axis=axis, ddof=1) / math.sqrt(SCRAMBLES))
-
         return Trajectory(
             start=name, times=tuple(grid[:kept]), overlaps=states.mean(axis=1),
-            standard_errors=spread(states, 1), test_error=errors.mean(axis=1),
-            test_error_errors=spread(errors, 1),
+            standard_errors=_spread(states, 1), test_error=errors.mean(axis=1),
+            test_error_errors=_spread(errors, 1),
             settled=bool(moving < SETTLED * max(1.0, float(np.abs(last).max()))),
             diverged=any(r.status != 0 for r in runs),
             stability=pair,  # type: ignore[arg-type]
@@ -296,3 +294,8 @@ class OverlapFlow:
         if not np.all(np.isfinite(gram)) or np.linalg.eigvalsh(gram).min() < -1e-9:
             raise UsageError("start", dict(start), "overlaps of vectors: m^2 <= q, and the like")
         return np.array([x[n] for n in OVERLAPS])
+
+
+def _spread(values: Array, axis: int) -> Array:
+    """Standard error of a mean over the scrambles along ``axis``."""
+    return np.asarray(np.std(values, axis=axis, ddof=1) / math.sqrt(SCRAMBLES))

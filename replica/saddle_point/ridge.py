@@ -26,8 +26,6 @@ GRADIENT = 1e-3
 """Slope of ``log E`` by ``log r`` at which a search ends: what is left in ``E`` is its square."""
 EDGE = 1.02
 """Within this factor of the range's end the optimum counts as at the end."""
-TRIVIAL = 1e-3
-"""Gain over the zero prediction, relative, below which nothing was learned."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def risk_slopes(problem: SaddlePointProblem, solution: Solution, alpha: float) -
 
     With ``x = F(x, r)``: ``dx/dr = (1 - F')^-1 dF/dr``; ``r`` enters ``F`` through the prior alone.
     """
-    x = np.array([solution.order_parameters[n] for n in problem.names])
+    x = problem.point(solution)
     moves = response(problem, x, alpha, problem.inner)
     hats = {n: solution.conjugates[o] for n, o in
             zip(problem.hat_names, problem.names, strict=True)}
@@ -106,7 +104,7 @@ class RidgeSearch:
         Starts from ``start``, a result nearby, and with ``several`` also from the usual strengths.
         """
         candidates: list[tuple[Array, Array | None]] = [] if start is None else [
-            (np.log([start.ridge[n] for n in self.free]), self._point(start.solution))
+            (np.log([start.ridge[n] for n in self.free]), self.rough.point(start.solution))
         ]
         if several or not candidates:
             candidates += [(np.full(len(self.free), math.log(r)), None) for r in STARTS]
@@ -145,9 +143,6 @@ class RidgeSearch:
                 report(i + 1)
             yield found
 
-    def _point(self, solution: Solution) -> Array:
-        return np.array([solution.order_parameters[n] for n in self.rough.names])
-
     def _descend(
         self, alpha: float, place: Array, x: Array | None
     ) -> tuple[float, Array, Array | None, int, Array]:
@@ -176,7 +171,7 @@ class RidgeSearch:
                               for n, r in zip(self.free, np.exp(at), strict=True)])
             value = math.log(found.test_error)
             if value < best[0] and np.all(np.isfinite(slope)):
-                best = (value, at.copy(), self._point(found), slope)
+                best = (value, at.copy(), problem.point(found), slope)
             return value, np.nan_to_num(slope, posinf=0.0, neginf=0.0)
 
         with contextlib.suppress(_Enough):

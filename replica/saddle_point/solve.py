@@ -161,6 +161,10 @@ class SaddlePointProblem:
         found = self.kernels.overlaps.named({**at, **hats}, 0)
         return np.array([float(found[n]) for n in self.names])
 
+    def point(self, solution: Solution) -> Array:
+        """The order parameters of a solution, in the order of the map."""
+        return np.array([solution.order_parameters[n] for n in self.names])
+
     def feasible(self, x: Array) -> bool:
         """``V > 0`` and ``m^2 <= q rho`` in every sector."""
         for (m, q, V), rho in zip(x.reshape(-1, 3), self.rho, strict=True):
@@ -300,6 +304,15 @@ class SaddlePointProblem:
             last = self.engine.sweep(at, inner, search, observe=False)
             return self.overlaps(self.hats(last.pooled(), at), at)
 
+        def search_at(point: Array, search: Search) -> tuple[Averages, float]:
+            """Averages once minima were searched, and the residual they leave."""
+            nonlocal sweeps
+            sweeps += 1
+            at = self.uniform(point, alpha)
+            averages = self.engine.sweep(at, self.inner, search)
+            image = self.overlaps(self.hats(averages.pooled(), at), at)
+            return averages, fixed_point.relative_residual(point, image)
+
         tolerance = self.options.tolerance
         if guide is not None:
             found = fixed_point.iterate(
@@ -312,13 +325,9 @@ class SaddlePointProblem:
         for search in range(MAX_SEARCHES):
             assert searched is not None
             shift = np.max(np.abs(found.x - searched) / np.maximum(0.1, np.abs(searched)))
-            at = self.uniform(found.x, alpha)
             whole = shift > FAR or guide is None
-            averages = self.engine.sweep(at, self.inner, "all" if whole else "near")
+            averages, residual = search_at(found.x, "all" if whole else "near")
             searched = found.x if whole else searched
-            sweeps += 1
-            image = self.overlaps(self.hats(averages.pooled(), at), at)
-            residual = fixed_point.relative_residual(found.x, image)
             if averages.moved == 0.0 and residual <= tolerance:
                 found = replace(found, residual=residual, converged=True, message="")
                 break
@@ -332,11 +341,7 @@ class SaddlePointProblem:
         else:
             # every search moved a node. At the last point lowest minima are held too, so that its
             # residual counts the jumps: where they outweigh the tolerance no point was found.
-            at = self.uniform(found.x, alpha)
-            averages = self.engine.sweep(at, self.inner, "all")
-            sweeps += 1
-            image = self.overlaps(self.hats(averages.pooled(), at), at)
-            residual = fixed_point.relative_residual(found.x, image)
+            averages, residual = search_at(found.x, "all")
             met = residual <= tolerance
             found = replace(
                 found, residual=residual, converged=met, message="" if met else
@@ -424,7 +429,7 @@ class SaddlePointProblem:
         for i, alpha in enumerate(alphas):
             solution = self.solve(alpha, start)
             if solution.converged:
-                start = np.array([solution.order_parameters[n] for n in self.names])
+                start = self.point(solution)
             else:
                 retry = self.solve(alpha)
                 solution = retry if retry.converged else solution

@@ -52,7 +52,7 @@ def test_minima_agree_where_many_compete(activation, V):
 
 def image_of_a_fresh_search(p, found, alpha):
     """The map at a solution with every minimum searched from nothing, relative to the point."""
-    x = np.array([found.order_parameters[n] for n in p.names])
+    x = p.point(found)
     fresh = SaddlePointProblem(p.equations, p.values, p.lengths, p.options, p.kernels)
     at = fresh.uniform(x, alpha)
     averages = fresh.engine.sweep(at, 1e-10, search="all")
