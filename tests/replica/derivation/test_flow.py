@@ -11,7 +11,9 @@ from replica.derivation.chain import derive_flow
 from replica.derivation.flow import STEP
 from replica.derivation.mutate import all_survivors
 from replica.ir.lower import lower
+from replica.model import LABEL, SIGMA, Sector
 from replica.symbolic.averages import Expectation
+from replica.symbolic.tokens import TokenSum, index
 
 
 @pytest.mark.parametrize("task", ["spiked", "max"])
@@ -38,9 +40,28 @@ def test_another_loss_gives_another_flow():
     mine, theirs = (derive_flow(m).derivation for m in (plain, other))
     for name, slope in mine["slopes of the loss"].conclusion.items():
         assert sp.expand(theirs["slopes of the loss"].conclusion[name] - 3 * slope) == 0
+    for name, second in mine["curvature of the loss"].conclusion.items():
+        assert second != 0
+        assert sp.expand(theirs["curvature of the loss"].conclusion[name] - 3 * second) == 0
     assert (theirs["gradient flow"].conclusion["dm_v"]
             != mine["gradient flow"].conclusion["dm_v"])
     assert all(step.run_check().passed for step in theirs)
+
+
+def test_another_loss_has_another_stability_of_the_manifold():
+    """The growth rates are written in open slopes: a loss that is not a function of the same
+    residual changes what stands for them, and the check of the step follows."""
+    l, v = index("l"), Sector("v", "z")
+    other = single_location(loss=sp.log(1 + (LABEL - TokenSum(SIGMA(l) * v.field(l), l)) ** 2))
+    derivation = derive_flow(other).derivation
+    curvature, plain = (
+        d["curvature of the loss"].conclusion
+        for d in (derivation, derive_flow(single_location()).derivation)
+    )
+    assert all(sp.expand(curvature[name] - plain[name]) != 0 for name in plain)
+    for name in ("curvature of the loss", "stability of the manifold"):
+        result = derivation[name].run_check()
+        assert result.passed, (name, result.detail)
 
 
 NAMES = ("m_k", "m_kv", "m_vk", "m_v", "q_k", "q_kv", "q_v")
