@@ -14,6 +14,7 @@ from replica.errors import UsageError
 from replica.model import Activation, Model
 
 MAX_LENGTH = 4096
+OPTIMAL = "optimal"
 
 
 def as_number(name: str, value: Any, allowed: str) -> float:
@@ -27,10 +28,12 @@ def as_number(name: str, value: Any, allowed: str) -> float:
     return number
 
 
-def positive(name: str, value: Any) -> float:
-    number = as_number(name, value, "a finite number > 0")
+def positive(name: str, value: Any, also: str = "") -> float:
+    """A finite number above zero; ``also`` names what else the caller allows."""
+    allowed = "a finite number > 0" + also
+    number = as_number(name, value, allowed)
     if not 0 < number < math.inf:
-        raise UsageError(name, value, "a finite number > 0")
+        raise UsageError(name, value, allowed)
     return number
 
 
@@ -129,6 +132,8 @@ class Setting:
     noise: float
     parameters: Mapping[str, float] = field(default_factory=dict)
     """Values of the activation's parameters, by the user's names."""
+    optimal: tuple[str, ...] = ()
+    """Symbols of the ridge strengths that are to be chosen for the least test error."""
 
     def model(self) -> Model:
         return single_location(self.task, self.activation, strongest=math.isinf(self.nu))
@@ -148,8 +153,8 @@ class Setting:
             "activation": self.activation.name,
             "nu": self.nu,
             "length": {str(k): v for k, v in self.lengths.items()},
-            "reg_k": self.reg_k,
-            "reg_v": self.reg_v,
+            "reg_k": OPTIMAL if "r_k" in self.optimal else self.reg_k,
+            "reg_v": OPTIMAL if "r_v" in self.optimal else self.reg_v,
             "noise": self.noise,
         }
         if self.activation.definition:
@@ -174,12 +179,13 @@ def make_setting(
     noise: Any = 0.1,
     parameter: Any = (),
     decay: bool = False,
+    optimise: bool = False,
 ) -> Setting:
     """Check the options. Raises ``UsageError`` naming the field, the value and what is allowed.
 
     ``parameter`` gives values of the activation's parameters: a mapping, or texts ``name=value``.
     With ``decay`` the ridge strengths may be left out or zero: they are a weight decay, or not
-    read at all.
+    read at all. With ``optimise`` they may be ``"optimal"``; 1 then stands in their place.
     """
     if task not in TASKS:
         raise UsageError("task", task, ", ".join(TASKS))
@@ -192,14 +198,21 @@ def make_setting(
     if not 0 <= noise_std <= 1e8:
         raise UsageError("noise", noise, "0 to 1e8")
     strengths = {}
+    optimal: list[str] = []
     for name, own in (("reg_k", reg_k), ("reg_v", reg_v)):
         given = reg if own is None else own
+        if optimise and isinstance(given, str) and given == OPTIMAL:
+            strengths[name] = 1.0
+            optimal.append(name.replace("reg", "r"))
+            continue
         if decay and (given is None or as_number(name, given, "a number >= 0") == 0):
             strengths[name] = 0.0
             continue
         if given is None:
             raise UsageError("reg", "nothing", "--reg R, or both --reg-k and --reg-v, each > 0")
-        strengths[name] = positive("reg" if own is None else name, given)
+        strengths[name] = positive(
+            "reg" if own is None else name, given, ", or optimal" if optimise else ""
+        )
     parameters = _parameters(chosen, parameter, shift)
     return Setting(
         task=task,
@@ -210,6 +223,7 @@ def make_setting(
         reg_v=strengths["reg_v"],
         noise=noise_std,
         parameters=parameters,
+        optimal=tuple(optimal),
     )
 
 

@@ -151,7 +151,8 @@ def solve(
     """Solve the saddle-point equations of an SLR setting.
 
     Returns one :class:`Solution` for a single ``alpha`` and a tuple, in the given order, for a
-    grid ``"a:b:n"`` or a list; a curve is continued from point to point.
+    grid ``"a:b:n"`` or a list; a curve is continued from point to point. A ridge strength may be
+    ``"optimal"``: the one of least test error, found in ``solution.ridge``.
 
     Raises
     ------
@@ -159,17 +160,18 @@ def solve(
         Naming field, value and what is allowed.
     """
     from derivations.setting import make_setting, parse_alphas
+    from replica.saddle_point import ridge
     from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
 
     setting = make_setting(
         activation=activation, nu=nu, length=length, task=task, shift=shift, reg=reg,
-        reg_k=reg_k, reg_v=reg_v, noise=noise, parameter=parameter,
+        reg_k=reg_k, reg_v=reg_v, noise=noise, parameter=parameter, optimise=True,
     )
     alphas, many = parse_alphas(alpha)
     problem = SaddlePointProblem(
         derive_model(setting.model()), setting.values(), setting.lengths, SolverOptions(**options)
     )
-    solutions = tuple(problem.curve(alphas, progress))
+    solutions = tuple(ridge.solutions(problem, setting.optimal, alphas, progress))
     return solutions if many else solutions[0]
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from typing import Any
 
 from derivations.setting import Setting, make_setting, parse_alphas
@@ -17,6 +14,7 @@ from replica.saddle_point.solution import Solution
 from replica.saddle_point.solve import SolverOptions
 from validation.comparison import LEVEL, Comparison, agrees, compare, extrapolate, from_samples
 from validation.data import check_memory
+from validation.processes import run_jobs
 from validation.results import SeedResult
 
 OBSERVABLES = ("m_k", "q_k", "m_v", "q_v", "test_error", "train_loss")
@@ -178,13 +176,6 @@ class _Job:
     seed: int = 0
 
 
-def _ignore_interrupts() -> None:
-    """Workers leave Ctrl-C to the parent, which stops them."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def _work(job: _Job) -> tuple[_Job, Any, float]:
     from threadpoolctl import threadpool_limits
 
@@ -233,27 +224,7 @@ def run_study(study: Study, progress: Callable[[int, int], None] | None = None) 
     """
     clock = time.perf_counter()
     jobs = _jobs(study)
-    done: list[tuple[_Job, Any, float]] = []
-    interrupted = False
-    workers = study.workers or os.cpu_count() or 1
-    context = get_context("fork" if os.name == "posix" and os.uname().sysname == "Linux"
-                          else "spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
-    try:
-        futures = [pool.submit(_work, j) for j in jobs]
-        for f in as_completed(futures):
-            done.append(f.result())
-            if progress is not None:
-                progress(len(done), len(jobs))
-    except KeyboardInterrupt:
-        interrupted = True
-        # shutdown forgets its processes, so they are taken first
-        processes = list((pool._processes or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
-    finally:
-        pool.shutdown(wait=not interrupted, cancel_futures=True)
+    done, interrupted = run_jobs(_work, jobs, study.workers, progress)
     cases = tuple(
         r for i, c in enumerate(study.cases)
         if (r := _case_result(study, i, c, [d for d in done if d[0].case == i])) is not None

@@ -8,8 +8,15 @@ from typing import Any
 import click
 
 
-def model_options(required: bool = True, alpha: bool = True) -> Callable[[Any], Any]:
-    """The words that name one SLR setting; ``alpha`` says whether the sample ratio is one."""
+def model_options(
+    required: bool = True, alpha: bool = True, optimise: bool = False
+) -> Callable[[Any], Any]:
+    """The words that name one SLR setting.
+
+    ``alpha`` says whether the sample ratio is one, ``optimise`` whether ridge strengths may be
+    ``optimal``.
+    """
+    also = ', or "optimal" for the least test error' if optimise else ""
     options = [
         click.option("--task", default="spiked", show_default=True, help="spiked or max."),
         click.option("--activation", required=required,
@@ -21,7 +28,8 @@ def model_options(required: bool = True, alpha: bool = True) -> Callable[[Any], 
         click.option("--parameter", multiple=True, metavar="NAME=VALUE",
                      help="A parameter of your activation; may be repeated."),
         click.option("--alpha", required=required, help="A value, a grid a:b:n, or a list a,b,c."),
-        click.option("--reg", default=None, help="Ridge strength of both weight vectors, > 0."),
+        click.option("--reg", default=None,
+                     help=f"Ridge strength of both weight vectors, > 0{also}."),
         click.option("--reg-k", default=None, help="Ridge strength of the keys."),
         click.option("--reg-v", default=None, help="Ridge strength of the values."),
         click.option("--noise", default="0.1", show_default=True,
@@ -60,8 +68,8 @@ SETTING_WORDS = (
 )
 
 
-def setting_from(words: dict[str, Any], decay: bool = False) -> Any:
-    """The checked setting of a command's options; ``decay`` as in ``make_setting``."""
+def setting_from(words: dict[str, Any], **allowing: Any) -> Any:
+    """The checked setting of a command's options; ``allowing`` as in ``make_setting``."""
     from derivations.setting import make_setting
 
-    return make_setting(**{n: words[n] for n in SETTING_WORDS}, decay=decay)
+    return make_setting(**{n: words[n] for n in SETTING_WORDS}, **allowing)

@@ -20,7 +20,7 @@ from replica.errors import UsageError
 
 
 @click.command("solve")
-@model_options()
+@model_options(optimise=True)
 @click.option("--nodes", type=int, default=2**15, show_default=True,
               help="Total number of nodes, rounded up to 8 scrambles of 2^m.")
 @click.option("--tolerance", type=float, default=1e-8, show_default=True)
@@ -33,9 +33,10 @@ from replica.errors import UsageError
 def command(as_json: bool, plot: str | None, csv: str | None, **words: Any) -> int:
     """Solve for the order parameters at one alpha or along a curve."""
     from derivations.setting import parse_alphas
+    from replica.saddle_point import ridge
     from replica.saddle_point.solve import SaddlePointProblem, SolverOptions
 
-    setting = setting_from(words)
+    setting = setting_from(words, optimise=True)
     alphas, many = parse_alphas(words["alpha"])
     options = SolverOptions(
         nodes=words["nodes"], tolerance=words["tolerance"], start=words["start"],
@@ -54,7 +55,7 @@ def command(as_json: bool, plot: str | None, csv: str | None, **words: Any) -> i
     interrupted = False
     with progress("solving", len(alphas)) as report:
         try:
-            for solution in problem.curve(alphas, report):
+            for solution in ridge.solutions(problem, setting.optimal, alphas, report):
                 solutions.append(solution)
         except KeyboardInterrupt:
             interrupted = True
@@ -112,14 +113,16 @@ def _csv(alphas: tuple[float, ...], solutions: list[Any]) -> str:
     header = ["alpha"]
     for name in (*COLUMNS, *scalars):
         header += [name, f"{name}_se"]
-    writer.writerow([*header, "excess_risk", "replicon", "stable", "converged", "residual"])
+    writer.writerow([*header, "excess_risk", "replicon", "stable", "converged", "residual",
+                     "r_k", "r_v"])
     for a, s in zip(alphas, solutions, strict=False):
         row: list[Any] = [a]
         for n in COLUMNS:
             row += [s.order_parameters[n], s.standard_errors["order_parameters"][n]]
         for n in scalars:
             row += [getattr(s, n), s.standard_errors[n]]
-        writer.writerow([*row, s.excess_risk, s.replicon, s.stable, s.converged, s.residual])
+        writer.writerow([*row, s.excess_risk, s.replicon, s.stable, s.converged, s.residual,
+                         s.ridge["r_k"], s.ridge["r_v"]])
     return stream.getvalue()
 
 
@@ -130,13 +133,16 @@ def _print(setting: Any, alphas: tuple[float, ...], solutions: list[Any]) -> Non
     length = ", ".join(f"{k}: {v:g}" if v < 1 else str(k) for k, v in setting.lengths.items())
     console.print(
         f"{setting.activation.name} on {setting.task}-SLR, nu = {setting.nu:g}, L = {length}, "
-        f"r_k = {setting.reg_k:g}, r_v = {setting.reg_v:g}, noise {setting.noise:g}",
+        + ", ".join(
+            f"{n} {'optimal' if n in setting.optimal else f'= {value:g}'}"
+            for n, value in (("r_k", setting.reg_k), ("r_v", setting.reg_v))
+        ) + f", noise {setting.noise:g}",
         highlight=False,
     )
     if len(solutions) == 1:
-        console.print(_single_table(alphas[0], solutions[0]))
+        console.print(_single_table(alphas[0], solutions[0], setting.optimal))
     elif solutions:
-        console.print(_curve_table(alphas, solutions))
+        console.print(_curve_table(alphas, solutions, setting.optimal))
     last = solutions[-1] if solutions else None
     if last is not None:
         console.print(
@@ -157,7 +163,7 @@ def _replicon(s: Any) -> str:
     return with_error(s.replicon, s.standard_errors["replicon"])
 
 
-def _single_table(alpha: float, s: Any) -> Any:
+def _single_table(alpha: float, s: Any, optimal: tuple[str, ...]) -> Any:
     """One saddle point: a row per quantity."""
     from rich.table import Table
 
@@ -174,21 +180,29 @@ def _single_table(alpha: float, s: Any) -> Any:
     for name in ("test_error", "train_loss", "free_energy"):
         table.add_row(name.replace("_", " "), with_error(getattr(s, name), errors[name]), "")
     table.add_row("replicon", _replicon(s), _state(s))
+    if optimal:
+        table.add_row("optimal ridge", *(
+            f"{s.ridge[n]:.3g}" if n in optimal else "" for n in ("r_k", "r_v")
+        ))
     return table
 
 
-def _curve_table(alphas: tuple[float, ...], solutions: list[Any]) -> Any:
+def _curve_table(
+    alphas: tuple[float, ...], solutions: list[Any], optimal: tuple[str, ...]
+) -> Any:
     from rich.table import Table
 
     table = Table(title_justify="left", padding=(0, 0), pad_edge=False)
     table.add_column("alpha", justify="right", no_wrap=True, min_width=6)
-    for name in ("m_k", "q_k", "m_v", "q_v", "test error", "replicon"):
+    shown = ("m_k", "m_v") if optimal else ("m_k", "q_k", "m_v", "q_v")  # 80 columns are few
+    for name in (*optimal, *shown, "test error", "replicon"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for a, s in zip(alphas, solutions, strict=False):
         e, p = s.standard_errors["order_parameters"], s.order_parameters
         table.add_row(
-            f"{a:g}", *(with_error(p[n], e[n]) for n in ("m_k", "q_k", "m_v", "q_v")),
+            f"{a:g}", *(f"{s.ridge[n]:.3g}" for n in optimal),
+            *(with_error(p[n], e[n]) for n in shown),
             with_error(s.test_error, s.standard_errors["test_error"]), _replicon(s), _state(s),
         )
     return table

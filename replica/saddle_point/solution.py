@@ -9,7 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Solution:
-    """One saddle point. ``conjugates`` has the names of the overlaps they belong to.
+    """One saddle point. ``conjugates`` has the names of the overlaps they belong to, ``ridge`` has
+    those of the ridge strengths' symbols.
 
     ``standard_errors`` has the keys ``order_parameters``, ``conjugates``, ``test_error``,
     ``train_loss``, ``free_energy`` and ``replicon``. ``residual`` is undamped, over the twelve
@@ -18,6 +19,7 @@ class Solution:
     means.
     """
 
+    ridge: Mapping[str, float]
     order_parameters: Mapping[str, float]
     conjugates: Mapping[str, float]
     standard_errors: Mapping[str, Any]
@@ -45,6 +47,7 @@ class Solution:
     def document(self) -> dict[str, Any]:
         """The keys of the command line's JSON."""
         return {
+            "ridge": dict(self.ridge),
             "order_parameters": dict(self.order_parameters),
             "conjugates": dict(self.conjugates),
             "standard_errors": {

@@ -394,6 +394,7 @@ class SaddlePointProblem:
         if lost:
             messages.append("the order parameters collapsed: no saddle point was found")
         return Solution(
+            ridge={s.ridge.name: at[s.ridge.name] for s in self.sectors},
             order_parameters=dict(zip(self.names, map(float, found.x), strict=True)),
             conjugates=dict(zip(self.names, hats.values(), strict=True)),
             standard_errors=errors,
