@@ -129,9 +129,19 @@ def _kink(width: Any, normalised: bool) -> Parameter:
     if normalised:
         raise UsageError("activation.normalised", "true", "false for relu, abs, max and min: a "
                          "weight that is zero on an interval leaves the normalisation undefined")
-    if isinstance(width, bool) or not isinstance(width, int | float) or not low <= width <= high:
+    if not low <= _float(width) <= high:
         raise UsageError("activation.kink", "nothing" if width is None else width, allowed)
     return Parameter("kink", KINK, float(width), low, high)
+
+
+def _float(value: Any) -> float:
+    """A number of a file as a float; NaN for what is none, infinity for one out of range."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
 
 
 def _parameters(table: Any) -> list[Parameter]:
@@ -151,9 +161,10 @@ def _parameters(table: Any) -> list[Parameter]:
             raise UsageError(field, entry, "a number, or a table of default, min and max")
         numbers = {}
         for key, value in entry.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            number = _float(value)
+            if math.isnan(number):
                 raise UsageError(f"{field}.{key}", value, "a number")
-            numbers[key] = float(value)
+            numbers[key] = number
         low, high = numbers.get("min", -math.inf), numbers.get("max", math.inf)
         if not low <= numbers["default"] <= high or not math.isfinite(numbers["default"]):
             raise UsageError(field, entry, "min <= default <= max, a finite default")

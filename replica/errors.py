@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+LONGEST = 200
+"""Characters of a value that a message shows."""
+
+
+def shown(value: object) -> str:
+    """A value in one line of bounded length."""
+    text = str(value)
+    text = text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+    return "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode("ascii")
+                   for ch in text)
+
 
 class ReplicaError(Exception):
     """Base class of the errors that this package raises on purpose."""
@@ -16,7 +27,7 @@ class UsageError(ReplicaError):
         self.field = field
         self.value = value
         self.allowed = allowed
-        super().__init__(f"{field}: {value!s} is not allowed; allowed: {allowed}")
+        super().__init__(f"{field}: {shown(value)} is not allowed; allowed: {allowed}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors travel between processes."""

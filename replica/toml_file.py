@@ -30,6 +30,6 @@ def read_toml(field: str, path: str | Path, limit: int) -> dict[str, Any]:
         raise UsageError(field, where, f"a file of at most {limit} bytes")
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        why = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "nested too deep"
+    except (ValueError, RecursionError) as error:  # ValueError also for integers of 5000 digits
+        why = "nested too deep" if isinstance(error, RecursionError) else str(error)
         raise UsageError(field, where, f"a TOML file ({why})") from None

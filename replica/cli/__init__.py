@@ -8,7 +8,7 @@ from typing import ClassVar
 import click
 
 import replica
-from replica.errors import DerivationError, ReplicaError, UsageError
+from replica.errors import DerivationError, ReplicaError, UsageError, shown
 
 
 class LazyGroup(click.Group):
@@ -21,6 +21,7 @@ class LazyGroup(click.Group):
         "population": "Risk at infinite data: the best weights and the Bayes risk.",
         "flow": "Overlaps under one-pass SGD and gradient flow.",
         "bayes": "Fixed points of the Bayes-optimal learner, and the hard phase.",
+        "compare": "Test errors of activations and of Bayes, side by side.",
         "simulate": "Train on sampled data and measure the overlaps.",
         "validate": "Compare theory with simulation and write a report.",
         "codegen": "Print the generated source of a model's kernels.",
@@ -74,9 +75,11 @@ def run(arguments: list[str]) -> int:
         click.echo(f"replica: {_one_line(error)}", err=True)
         return 2
     except UsageError as error:
-        name = error.field.replace("_", "-")
+        # a dotted field is a key of the user's file, not an option
+        name = error.field if "." in error.field else f"--{error.field.replace('_', '-')}"
         click.echo(
-            f"replica: --{name}: {error.value!s} is not allowed; allowed: {error.allowed}", err=True
+            f"replica: {shown(name)}: {shown(error.value)} is not allowed; "
+            f"allowed: {error.allowed}", err=True,
         )
         return 2
     except DerivationError as error:

@@ -15,7 +15,7 @@ from replica.cli.output import document
               help="Nodes of the numerical comparison.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(file: str, nodes: int, as_json: bool) -> int:
-    """Compare the equations in FILE (TOML) with the derived ones; exit 1 if any differs.
+    """Compare the equations in FILE (TOML) with the derived ones; exit 1 unless all are equal.
 
     Tables: [model] with activation and task; [symbols], your name = our name; [equations], one per
     order parameter: sum(...) runs over tokens, rel(...) is the relevant one, E(...) the average.
@@ -29,7 +29,7 @@ def command(file: str, nodes: int, as_json: bool) -> int:
         click.echo(document(inputs, [], {"equations": [c.document() for c in found]}))
     else:
         _print(found)
-    return 1 if any(c.verdict == "different" for c in found) else 0
+    return 0 if all(c.agrees for c in found) else 1
 
 
 def _print(found: Any) -> None:
@@ -42,6 +42,8 @@ def _print(found: Any) -> None:
         if c.example:
             values = ", ".join(f"{n} = {v:.6g}" for n, v in c.example.items())
             click.echo(f"    for example {values}")
-    wrong = [c.name for c in found if c.verdict == "different"]
-    click.echo(f"{len(found) - len(wrong)} of {len(found)} equations agree"
-               + (f"; different: {', '.join(wrong)}" if wrong else ""))
+    rest = "".join(
+        f"; {verdict}: {', '.join(names)}" for verdict in ("different", "undecided")
+        if (names := [c.name for c in found if c.verdict == verdict])
+    )
+    click.echo(f"{sum(c.agrees for c in found)} of {len(found)} equations agree{rest}")

@@ -61,7 +61,7 @@ def command(
         raise UsageError("activation", "nothing", "softmax, linear, erf, softplus, or FILE.toml")
     from derivations.slr import single_location
 
-    model = single_location(task, activation or "softmax")
+    model = single_location(task, "softmax" if activation is None else activation)
     equations = DERIVERS[chain](model)
     words = [chain, task] if activation is None else [chain, model.name]
     checks = _run_checks(equations) if check else []

@@ -34,6 +34,8 @@ from replica.symbolic.tokens import (
     write_out,
 )
 
+SIMPLIFIED = 60
+"""Operations up to which SymPy's ``simplify`` is tried: beyond, its time has no bound."""
 S1, S2 = sp.symbols("s_1 s_2", positive=True)
 """``E sigma_eps`` and ``E sum_l sigma_l^2``."""
 
@@ -368,7 +370,9 @@ def nishimori(model: Model, posterior: Step) -> Step | None:
         activation.log_weight if activation.normalised else sp.log(activation.expression)
     )
     scaled = mine.xreplace({activation.x: c * x})
-    bend = sp.simplify(sp.diff(mine, activation.x, 2))
+    bend = sp.diff(mine, activation.x, 2)
+    if sp.count_ops(bend) <= SIMPLIFIED:
+        bend = sp.simplify(bend)
     conclusion: dict[str, Any] = {"bend": bend}
     if bend == 0 and sp.diff(wanted, x, 2) == 0:
         (scale,) = sp.solve(sp.diff(scaled - wanted, x), c)

@@ -164,3 +164,49 @@ def draw_phases(path: Path, phases: Sequence[Any], title: str) -> None:
     axes.legend(frameon=False)
     save(figure, path)
     plt.close(figure)
+
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Colours told apart by colour-blind readers (Okabe and Ito)."""
+
+
+def draw_learners(path: Path, panels: Sequence[Any]) -> None:
+    """Test error against alpha, one panel per task and signal, bands of two standard errors.
+
+    Curves of learners with ridge strengths are coloured, those without are black; points that did
+    not converge are left out and points outside replica symmetry crossed.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    kept = [p for p in panels if p.curves]
+    figure, axes_row = plt.subplots(
+        1, len(kept), figsize=(1.6 + 3.5 * len(kept), 3.6), layout="constrained", sharey=True,
+        squeeze=False,
+    )
+    for axes, panel in zip(axes_row[0], kept, strict=True):
+        colours, dashes = iter(PALETTE * 4), iter(("--", "-", ":"))
+        for name, curve in panel.curves.items():
+            points = [p for p in curve if p.converged]
+            trained = any(p.ridge for p in curve)
+            colour, line = (next(colours), "-") if trained else ("#000000", next(dashes))
+            x, y, e = (np.array([getattr(p, n) for p in points])
+                       for n in ("alpha", "test_error", "standard_error"))
+            axes.plot(x, y, line, color=colour, lw=1.5, marker=".", ms=4, label=name)
+            axes.fill_between(x, y - 2 * e, y + 2 * e, color=colour, alpha=0.2, lw=0)
+            outside = [p for p in points if not p.stable]
+            axes.plot([p.alpha for p in outside], [p.test_error for p in outside], "x",
+                      color=colour, ms=7)
+        if len({p.alpha for c in panel.curves.values() for p in c}) > 1:
+            axes.set_xscale("log")
+        axes.set_xlabel(r"sample ratio $\alpha$")
+        signal = r"\infty" if panel.nu == float("inf") else f"{panel.nu:g}"
+        axes.set_title(rf"{panel.task}, $\nu={signal}$", fontsize=10)
+    axes_row[0][0].set_ylabel("test error")
+    lines, names = axes_row[0][0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside right center", frameon=False)
+    save(figure, path)
+    plt.close(figure)

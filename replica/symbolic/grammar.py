@@ -241,10 +241,14 @@ class _Parser:
         if not (e.is_Rational and e.q in (1, 2) and abs(e) <= MAX_POWER):
             self.refuse(token.column, f"powers are whole or half numbers up to {MAX_POWER}")
         number = base.number
-        return self.bounded(
+        value = self.bounded(
             token.column, None if number is None else lambda: number ** float(e),
             lambda: base.expr**e,
         )
+        _, total = value.expr.as_base_exp()
+        if total.is_Rational and abs(total) > MAX_POWER:
+            self.refuse(token.column, f"powers of powers are at most {MAX_POWER} together")
+        return value
 
     def binary(self, token: _Token, a: _Value, b: _Value) -> _Value:
         self.count(token.column)
@@ -297,7 +301,7 @@ class _Parser:
 
     def number(self, token: _Token) -> _Value:
         mantissa, _, exponent = token.text.lower().partition("e")
-        if len(mantissa) > 40 or abs(int(exponent[:9] or 0)) > 30:
+        if len(mantissa) > 40 or len(exponent) > 4 or abs(int(exponent or 0)) > 30:
             self.refuse(token.column, "numbers have at most 40 digits and powers of ten up to 30")
         return _Value(sp.Rational(token.text), float(token.text))
 

@@ -1,6 +1,7 @@
 """Equations written by hand: right ones pass, every planted error is found."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_the_right_equations_are_equal(tmp_path, activation):
 
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_an_error_in_any_of_the_twelve_is_found(tmp_path, name):
-    (check,) = verdicts(file_of(tmp_path, {name: WRONG[name]}), 2**14).values()
+    (check,) = verdicts(file_of(tmp_path, {name: WRONG[name]}), 2**16).values()
     assert check.verdict == "different"
     assert check.difference != "0"
     assert check.example["yours"] != pytest.approx(check.example["derived"], rel=1e-4)
@@ -162,3 +163,61 @@ def test_expressions_that_would_explode_are_compared_by_value(tmp_path):
     }))
     assert found["V_k"].verdict == "different"
     assert time.perf_counter() - clock < 20
+
+
+@pytest.mark.parametrize(("name", "equation"), [
+    ("qhat_k", "nu*E(sum(f_k**2))"), ("qhat_k", "2*E(sum(f_k**2))"),
+    ("qhat_k", "alpha*nu*E(sum(f_k**2))/2"), ("mhat_k", "alpha*sqrt(alpha)*E(rel(f_k))"),
+    ("qhat_v", "alpha*E(sum(f_v**2))*r_k/r_v"), ("qhat_v", "nu*E(sum(f_v**2))"),
+])
+@pytest.mark.parametrize("extra", ["", "nu = 2\nalpha = 2\nreg = 0.5"])
+def test_parameters_that_happen_to_be_equal_hide_nothing(tmp_path, name, equation, extra):
+    """Also where the file's own values make the wrong equation right."""
+    (check,) = verdicts(file_of(tmp_path, {name: equation}, extra=extra), 2**13).values()
+    assert check.verdict == "different"
+
+
+def test_consequences_hold_and_noise_is_not_called_a_difference(tmp_path):
+    found = verdicts(file_of(tmp_path, {
+        "Vhat_k": "1/V_k - r_k", "mhat_v": "m_v/V_v", "qhat_k": "qhat_k",
+        "qhat_v": "3*alpha*E(rel(f_v)**2)",
+    }), 2**10)
+    assert [found[n].verdict for n in ("Vhat_k", "mhat_v", "qhat_k")] == ["equal numerically"] * 3
+    noisy = verdicts(file_of(tmp_path, {
+        "qhat_k": "alpha*E(sum(f_k**2)) + E(xi*y**2*rel(chi_star))"
+    }), 2**10)
+    assert noisy["qhat_k"].verdict == "undecided"
+
+
+def test_without_a_saddle_point_the_rest_is_still_said(tmp_path, capsys, monkeypatch):
+    from replica.saddle_point.solve import SaddlePointProblem
+
+    whole = SaddlePointProblem.solve
+    monkeypatch.setattr(SaddlePointProblem, "solve", lambda self, alpha: replace(
+        whole(self, alpha), converged=False
+    ))
+    path = file_of(tmp_path, {"V_k": RIGHT["V_k"], "m_k": WRONG["m_k"], "qhat_k": "E(sum(f_k))"})
+    assert run(["check", str(path), "--nodes", "512"]) == 1
+    out = capsys.readouterr().out
+    assert "V_k: equal" in out
+    assert "m_k: different" in out
+    assert "qhat_k: undecided (no saddle point" in out
+    assert "1 of 3 equations agree; different: m_k; undecided: qhat_k" in out
+
+
+@pytest.mark.parametrize(("extra", "symbols", "names"), [
+    ('alpha = "x"', "", "model.alpha"), ("alpha = [1]", "", "model.alpha"),
+    ("parameters = 3", "", "model.parameters"), ("", "a = [1]", "symbols.a"),
+    ("", 'a = {b = "q_k"}', "symbols.a"),
+])
+def test_wrong_types_are_one_line(tmp_path, capsys, extra, symbols, names):
+    path = file_of(tmp_path, {"V_k": RIGHT["V_k"]}, extra=extra, symbols=symbols)
+    assert run(["check", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"replica: {names}: ")
+    assert err.count("\n") == 1
+
+
+def test_a_fixed_length_has_a_value(tmp_path):
+    found = verdicts(file_of(tmp_path, {"qhat_k": "L*alpha*E(rel(f_k)**2)"}), 2**10)
+    assert found["qhat_k"].verdict == "different"

@@ -51,7 +51,7 @@ def test_another_loss_gives_another_flow():
 def test_another_loss_has_another_stability_of_the_manifold():
     """The growth rates are written in open slopes: a loss that is not a function of the same
     residual changes what stands for them, and the check of the step follows."""
-    l, v = index("l"), Sector("v", "z")
+    l, v = index("l"), Sector("v", "z")  # noqa: E741
     other = single_location(loss=sp.log(1 + (LABEL - TokenSum(SIGMA(l) * v.field(l), l)) ** 2))
     derivation = derive_flow(other).derivation
     curvature, plain = (
