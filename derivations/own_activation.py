@@ -10,14 +10,20 @@ from typing import Any
 
 import numpy as np
 import sympy as sp
+from sympy.codegen.cfunctions import log1p
 
 from replica.errors import UsageError
-from replica.model import Activation, Parameter
+from replica.ir.program import Program
+from replica.model import Activation, Array, Parameter
 from replica.symbolic.grammar import KINK, log_of, parse
 from replica.toml_file import read_toml
 
 SCORES = np.linspace(-20.0, 20.0, 401)
 """Where an activation and its derivatives must be finite."""
+FINE = np.linspace(-20.0, 20.0, 8001)
+ZOOMS, ZOOM_POINTS = 16, 21
+VANISHES = 1e-12
+"""A denominator this small beside its values nearby is zero."""
 KINK_RANGE = (1e-6, 0.1)
 MAX_FILE = 100_000
 MAX_OPERATIONS = 250
@@ -141,7 +147,7 @@ def _float(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def _parameters(table: Any) -> list[Parameter]:
@@ -196,6 +202,11 @@ def check_range(
     base = sp.sympify(
         activation.expression if activation.log_weight is None else activation.log_weight
     )
+    text = f"'{activation.definition}'"
+    jumps = base.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.DiracDelta)
+    if jumps:
+        raise UsageError("activation.expression", text, "kinks written as abs, relu, max or min "
+                         f"with their width declared, kink = 0.001 (found {min(map(str, jumps))})")
     outputs = {"square": base**2} if weight is None else {"weight": weight}
     outputs |= {"value": base, "slope": sp.diff(base, x), "curvature": sp.diff(base, x, 2)}
     inputs: dict[str, Shape] = {x.name: "node"}
@@ -218,5 +229,63 @@ def check_range(
             why = "a real function that is finite with two derivatives for scores from -20 to 20"
         if bad.any():
             at = SCORES[bad][np.argmin(np.abs(SCORES[bad]))]
-            raise UsageError("activation.expression", f"'{activation.definition}' at x = {at:g}",
-                             why)
+            raise UsageError("activation.expression", f"{text} at x = {at:g}", why)
+    for part, positive, why in _singular(base, weight):
+        if x in part.free_symbols:
+            place = _vanishes(lower("part", {"part": part}, inputs), x.name, values, positive)
+            if place is not None:
+                raise UsageError("activation.expression", f"{text} at x = {place:.4g}", why)
+
+
+def _singular(base: Any, weight: Any) -> list[tuple[Any, bool, str]]:
+    """What must not vanish between the scores that are tried, whether it must be positive too, and
+    why."""
+    smooth = "a real function that is finite with two derivatives: "
+    found: list[tuple[Any, bool, str]] = []
+    if weight is not None:
+        found.append((weight, True, "a weight that is positive at every score"))
+    for power in base.atoms(sp.Pow):
+        if power.exp.is_Rational and power.exp.q > 1:
+            found.append((power.base, True, f"{smooth}a root of what is positive"))
+        elif power.exp.is_negative:
+            found.append((power.base, False, f"{smooth}a denominator without zeros"))
+    found += [(e.args[0], True, f"{smooth}a logarithm of what is positive")
+              for e in base.atoms(sp.log)]
+    found += [(1 + e.args[0], True, f"{smooth}a logarithm of what is positive")
+              for e in base.atoms(log1p)]
+    found += [(1 - e.args[0] ** 2, True, f"{smooth}acos of what is between -1 and 1")
+              for e in base.atoms(sp.acos)]
+    return found
+
+
+def _vanishes(
+    program: Program, name: str, values: Mapping[str, float], positive: bool
+) -> float | None:
+    """A score at which the part is zero (or, of a ``positive`` one, not above it), if any."""
+    from replica.codegen.numpy_printer import compile_numpy
+
+    function = compile_numpy(program)
+
+    def part(x: Array) -> Array:
+        named = {name: x.ravel(), **values}
+        with np.errstate(all="ignore"):
+            (found,) = function(*(named[n] for n, _ in program.inputs), 1)
+        return np.broadcast_to(found, x.size).reshape(x.shape)
+
+    u = part(FINE)
+    if positive and (wrong := FINE[~(u > 0)]).size:
+        return float(wrong[np.argmin(np.abs(wrong))])
+    size = np.abs(u)
+    lowest = np.flatnonzero((size[1:-1] <= size[:-2]) & (size[1:-1] <= size[2:])) + 1
+    at, half = FINE[lowest], FINE[1] - FINE[0]
+    beside = np.maximum(size[lowest - 1], size[lowest + 1])
+    steps = np.linspace(-1.0, 1.0, ZOOM_POINTS)
+    for _ in range(ZOOMS):  # towards the least absolute value between the neighbours
+        there = at[:, None] + half * steps
+        at = np.take_along_axis(there, np.argmin(np.abs(part(there)), axis=1)[:, None], 1)[:, 0]
+        half *= 2.0 / (ZOOM_POINTS - 1)
+    least = part(at)
+    zero = np.abs(least) <= VANISHES * beside
+    if positive:
+        zero |= ~(least > 0)
+    return float(at[zero][np.argmin(np.abs(at[zero]))]) if zero.any() else None

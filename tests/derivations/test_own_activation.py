@@ -1,5 +1,6 @@
 import json
 import math
+import re
 
 import pytest
 import sympy as sp
@@ -231,3 +232,43 @@ def test_expressions_are_exact():
     mine = own_activation("mine", "0.1*x + 1")
     assert mine.expression == sp.Rational(1, 10) * mine.x + 1
     assert math.isclose(float(mine.expression.subs(mine.x, 2)), 1.2)
+
+
+@pytest.mark.parametrize(("expression", "normalised", "says"), [
+    ("1/(x-0.123)", False, "x = 0.123"), ("sin(x)/cos(x)", False, "denominator without zeros"),
+    ("1/(1-cos(x-0.0501))", False, "denominator without zeros"),
+    ("acos(cos(x+0.05))", False, "acos"), ("1 + acos(cos(x+0.05))", False, "acos"),
+    ("(x-1.55)**2 - 0.0001", True, "positive at every score"),
+    ("(x-1.551)**2", True, "finite with two derivatives"),
+    ("log((x-0.333)**2)", False, "logarithm"),
+    ("((x-0.05)**4)**(1/2)", False, ""), ("((x-0.05)**2+0.01)**(1/2)", False, ""),
+    ("1/(1e-6+(x-0.0123)**2)", False, ""), ("(x-1.55)**2 + 0.0001", True, ""),
+    ("sqrt((x-0.05)**2)", False, "kinks written as abs"),
+    ("x/sqrt(x**2)", False, "kinks written as abs"),
+    ("((x-0.05)**2)**(3/2)", False, "kinks written as abs"),
+    ("((x**64)**64)**64", False, "powers of powers"),
+    ("x + 1e000000000999999999", False, "powers of ten"),
+    ("x + 1e0000000000000000000000031", False, "powers of ten"),
+])
+def test_poles_kinks_and_towers_between_the_grid_points(expression, normalised, says):
+    if not says:
+        replica.activation("fine", expression, normalised=normalised)
+        return
+    with pytest.raises(UsageError, match=re.escape(says)):
+        replica.activation("wrong", expression, normalised=normalised)
+
+
+@pytest.mark.parametrize("line", [
+    f"expression = \"1+tanh(c+x)\"\n[activation.parameters]\nc = {'9' * 400}",
+    f"expression = \"1+relu(x)\"\nkink = {'9' * 400}",
+    f"expression = \"1+relu(x)\"\nkink = {'9' * 6000}",
+    'expression = "1+tanh(x)"\n"k\\ney" = "1\\n2"',
+    'expression = "1+tanh(x)"\n[activation.parameters]\n"c\\nd" = 1',
+])
+def test_huge_numbers_and_newlines_are_one_short_line(tmp_path, capsys, line):
+    path = tmp_path / "own.toml"
+    path.write_text(f'[activation]\nname = "own"\n{line}\n')
+    assert run(["derive", "--activation", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert len(err) < 700
