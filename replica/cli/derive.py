@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import click
 
 from replica.cli.output import check_writable, document
-from replica.document.files import check_folder, write_atomically
+from replica.document.files import check_file, check_folder, write_atomically
 from replica.errors import UsageError
 
 GRAPHS = (".svg", ".dot", ".graphml", ".mmd")
@@ -64,26 +65,30 @@ def command(
     model = single_location(task, "softmax" if activation is None else activation)
     equations = DERIVERS[chain](model)
     words = [chain, task] if activation is None else [chain, model.name]
+    files = [f"{'-'.join(words)}.{EXTENSIONS[form]}"] + ["preamble.tex"] * fragment
+    if folder is not None and folder.is_dir():
+        for name in files:
+            check_file("output", str(folder / name))
     checks = _run_checks(equations) if check else []
     failed = [c for c in checks if not c["passed"]]
     if picture is not None:
         from replica.document.graph import draw
 
         write_atomically(picture, draw(equations.derivation, picture.suffix[1:]))
-    named = model.activation.name if activation and model.activation else None
-    text = _write(equations, form, (chain, task, named), tokens, checks, fragment)
+    used = model.activation if activation is not None else None
+    text = _write(equations, form, chain, task, used, tokens, checks, fragment)
     if folder is None:
         click.echo(text)
     else:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            target = folder / f"{'-'.join(words)}.{EXTENSIONS[form]}"
-            write_atomically(target, text + "\n")
             if fragment:
                 from replica.document.latex import latex_preamble
 
                 write_atomically(folder / "preamble.tex", latex_preamble())
                 click.echo(str(folder / "preamble.tex"))
+            target = folder / files[0]
+            write_atomically(target, text + "\n")
         except OSError as error:
             raise UsageError("output", output, f"a folder that can be written ({error.strerror})"
                              ) from None
@@ -123,13 +128,13 @@ def tokens_of(length: str | None) -> int | None:
 
 
 def _write(
-    equations: Any, form: str, words: tuple[str, str, str | None], tokens: int | None,
+    equations: Any, form: str, chain: str, task: str, used: Any, tokens: int | None,
     checks: list[dict[str, Any]], fragment: bool,
 ) -> str:
     from replica.document import blocks, html, json_steps, latex, markdown, text
 
     shown = blocks.with_length(equations, tokens) if tokens is not None else equations
-    chain, task, activation = words
+    activation = None if used is None else used.name
     subject = f"Single-location regression, task {task}"
     intro = [
         {
@@ -144,7 +149,7 @@ def _write(
     if tokens is not None:
         intro.append(f"Token sums written out for L = {tokens}; the relevant token is token 1.")
     if form == "ipynb":
-        return markdown.notebook_document(shown, intro, _code(chain, task, activation))
+        return markdown.notebook_document(shown, intro, _code(chain, task, used))
     renderers = {
         "text": text.text_document, "markdown": markdown.markdown_document,
         "html": html.html_document,
@@ -160,8 +165,26 @@ def _write(
     return document(inputs, [], body)
 
 
-def _code(chain: str, task: str, activation: str | None) -> str:
+def _code(chain: str, task: str, activation: Any) -> str:
     """Python that makes the derivation of a notebook anew."""
-    words = [repr(activation)] if activation and chain != "bayes" else []
+    words = [_activation_code(activation)] if activation and chain != "bayes" else []
     words += [f"task={task!r}"] + ([f"chain={chain!r}"] if chain != "erm" else [])
     return f"import replica\n\nreplica.derive({', '.join(words)})"
+
+
+def _activation_code(activation: Any) -> str:
+    """A built-in activation's name, or what defines the user's own."""
+    if not activation.definition:
+        return repr(activation.name)
+    words = [repr(activation.name), repr(activation.definition)]
+    if activation.normalised:
+        words.append("normalised=True")
+    own = {p.name: {"default": p.default} | {
+        key: bound for key, bound in (("min", p.low), ("max", p.high)) if math.isfinite(bound)
+    } for p in activation.parameters}
+    kink = own.pop("kink", None)
+    if kink is not None:
+        words.append(f"kink={kink['default']!r}")
+    if own:
+        words.append(f"parameters={own!r}")
+    return f"replica.activation({', '.join(words)})"

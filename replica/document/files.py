@@ -21,9 +21,14 @@ def is_writable(folder: Path) -> bool:
 def check_folder(field: str, folder: Path) -> None:
     """Raise ``UsageError`` unless the folder exists or can be made, and can be written."""
     existing = folder
-    while not existing.exists() and existing.parent != existing:
-        existing = existing.parent
-    if not existing.is_dir() or not is_writable(existing):
+    try:
+        while not existing.exists() and existing.parent != existing:
+            existing = existing.parent
+        usable = existing.is_dir() and is_writable(existing)
+    except OSError as error:  # a name too long
+        allowed = f"a folder that can be written ({error.strerror})"
+        raise UsageError(field, folder, allowed) from None
+    if not usable:
         raise UsageError(field, folder, "a folder that can be written")
 
 
@@ -31,7 +36,10 @@ def check_file(field: str, path: str) -> Path:
     """The file to write, links followed. Devices, folders and the like are refused."""
     target = Path(os.path.realpath(path))
     folder = target.parent
-    usable = not target.is_symlink() and (target.is_file() or not target.exists())
+    try:
+        usable = not target.is_symlink() and (target.is_file() or not target.exists())
+    except OSError as error:  # a name too long
+        raise UsageError(field, path, f"a file that can be written ({error.strerror})") from None
     if not (usable and folder.is_dir() and is_writable(folder)):
         raise UsageError(field, path, "a file in an existing folder that can be written")
     return target
@@ -39,7 +47,8 @@ def check_file(field: str, path: str) -> Path:
 
 def write_atomically(target: Path, text: str) -> None:
     """Write a whole file or nothing."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    # the temporary name must not be too long where the target's is not
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:60]}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import sympy as sp
+from sympy.core.function import AppliedUndef
 
 from replica.document.latex_printer import to_latex
+from replica.model import token_function
 from replica.symbolic.averages import Expectation, LogPartition, Minimum
 from replica.symbolic.tokens import Centred, TokenSum, TokenWeights
 
 PAGE = 62
 """Widest line, in the rough character count of :func:`width`."""
+WORTH_A_NAME = 8
+TOLERABLE = 1.17
+"""Beyond this many times the page's width functions and what holds an index get names too."""
+MOST_NAMES = 30
+"""Parts of one expression that get a name."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +75,17 @@ def lay_out(left: str, expr: Any) -> list[Equation]:
     Sums are broken at their terms. A part that is too wide inside a product, fraction or logarithm
     gets a name of its own, ``a_1, a_2, ...``, stated below.
     """
-    names: dict[Any, str] = {}
+    names: dict[Any, Any] = {}
     equations = [Equation(left, _lines(_shorten(expr, names, PAGE - width(left) - 6), left))]
-    done: set[str] = set()
+    done: set[Any] = set()
     while len(done) < len(names):
         for part, name in list(names.items()):
             if name in done:
                 continue
             done.add(name)
             short = _shorten_inside(part, names, PAGE - 10)
-            equations.append(Equation(name, _lines(short, name)))
+            title = to_latex(name)
+            equations.append(Equation(title, _lines(short, title)))
     return equations
 
 
@@ -98,7 +107,7 @@ def _lines(expr: Any, left: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _shorten(expr: Any, names: dict[Any, str], room: int) -> Any:
+def _shorten(expr: Any, names: dict[Any, Any], room: int) -> Any:
     """Shorten each term of a sum, or the expression itself, until it fits."""
     if isinstance(expr, sp.MatrixBase):
         return expr
@@ -109,26 +118,45 @@ def _shorten(expr: Any, names: dict[Any, str], room: int) -> Any:
     return _shorten_inside(expr, names, room)
 
 
-def _shorten_inside(expr: Any, names: dict[Any, str], room: int) -> Any:
-    """Name the widest sums below the top of an expression."""
+def _shorten_inside(expr: Any, names: dict[Any, Any], room: int) -> Any:
+    """Name the widest parts below the top of an expression: sums first, then factors, and those
+    that hold the index of an enclosing sum last."""
     if isinstance(expr, sp.Add):
         return expr.func(*(_shorten(t, names, room) for t in expr.args))
     result = expr
-    for _ in range(12):
+    for _ in range(MOST_NAMES):
         if width(to_latex(result)) <= room:
             return result
-        parts = _namable(result, top=True)
-        if not parts:
+        part = _widest(result, sums_only=width(to_latex(result)) <= TOLERABLE * room)
+        if part is None:
             return result
-        widest = max(parts, key=lambda p: width(to_latex(p)))
-        if width(to_latex(widest)) < 8:
-            return result
-        name = names.setdefault(widest, f"a_{{{len(names) + 1}}}")
-        result = _named(result, widest, sp.Symbol(name.replace("{", "").replace("}", "")))
+        result = _named(result, part[0], _name(part, names))
     return result
 
 
-def _named(expr: Any, part: Any, name: sp.Symbol) -> Any:
+def _widest(expr: Any, sums_only: bool) -> tuple[Any, tuple[Any, ...]] | None:
+    """The widest part that is worth a name, and the indices of enclosing sums that it holds."""
+    parts = [p for p in _parts(expr, (), True) if len(p[1]) <= 2]
+    kinds: list[Callable[[Any], Any]] = [
+        lambda p: not p[1] and p[0].is_Add, lambda p: p[0].is_Add, lambda p: True,
+    ]
+    for kind in kinds[:1] if sums_only else kinds:
+        wide = [p for p in parts if kind(p) and width(to_latex(p[0])) >= WORTH_A_NAME]
+        if wide:
+            return max(wide, key=lambda p: width(to_latex(p[0])))
+    return None
+
+
+def _name(part: tuple[Any, tuple[Any, ...]], names: dict[Any, Any]) -> Any:
+    """``a_1``, or ``a^(1)_l`` where the part depends on the index of an enclosing sum."""
+    expr, indices = part
+    if expr not in names:
+        n = len(names) + 1
+        names[expr] = token_function(f"a_({n})")(*indices) if indices else sp.Symbol(f"a_{n}")
+    return names[expr]
+
+
+def _named(expr: Any, part: Any, name: Any) -> Any:
     """``part`` replaced by its name; an average over a named part stays an average."""
     if expr == part:
         return name
@@ -141,18 +169,23 @@ def _named(expr: Any, part: Any, name: sp.Symbol) -> Any:
     return expr.func(*(_named(a, part, name) for a in expr.args))
 
 
-def _namable(expr: Any, top: bool = False) -> list[Any]:
-    """Sums inside an expression that hold no bound index of an enclosing sum."""
-    found: list[Any] = []
+def _parts(
+    expr: Any, bound: tuple[Any, ...], top: bool = False
+) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Sums, powers and functions inside an expression, with the bound indices that they hold."""
+    found: list[tuple[Any, tuple[Any, ...]]] = []
+    if isinstance(expr, LogPartition | Centred) or not expr.args:
+        return found
+    held = tuple(b for b in bound if b in expr.free_symbols)
     if not top and isinstance(expr, sp.Add):
-        found.append(expr)
-        return found
-    bound = expr.bound if isinstance(expr, TokenSum | TokenWeights) else None
-    if isinstance(expr, LogPartition | Centred):
-        return found
+        return [(expr, held)]
+    if not top and isinstance(expr, sp.Pow | sp.Function) and not isinstance(expr, AppliedUndef):
+        found.append((expr, held))
+    if isinstance(expr, TokenSum | TokenWeights):
+        bound = (*bound, expr.bound)
     parts = [expr.body] if isinstance(expr, Expectation) else (
         [expr.objective] if isinstance(expr, Minimum) else list(expr.args)
     )
     for a in parts:
-        found += [p for p in _namable(a) if bound is None or bound not in p.free_symbols]
+        found += _parts(a, bound)
     return found

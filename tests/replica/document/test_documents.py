@@ -10,6 +10,8 @@ import pytest
 import sympy as sp
 
 import replica
+from derivations.activations import activation as built_in
+from replica.cli import run
 from replica.cli.derive import _code
 from replica.document.blocks import Formula, blocks
 from replica.document.html import html_document
@@ -53,6 +55,21 @@ def test_documents_of_other_chains_compile(chain, task, tmp_path):
     for name in ("softmax",) if chain == "bayes" else ("softmax", "linear", "erf"):
         equations = replica.derive(name, task=task, chain=chain)
         check_compiles(latex_document(equations, ["A test."]), tmp_path)
+
+
+@pytest.mark.slow
+@needs_latex
+@pytest.mark.parametrize("chain", ["erm", "flow"])
+@pytest.mark.parametrize("expression", [
+    "1 + tanh(b*x + c)**2*exp(-x**2)",
+    "1 + tanh(b*x + c)**2*exp(-lambda*x**2) + c*erf(x)/(1+x**2)",
+])
+def test_documents_of_long_activations_compile(chain, expression, tmp_path):
+    """Factors and functions inside sums over tokens get names too."""
+    parameters = {n: 0.5 for n in ("b", "c", "lambda") if n in expression}
+    own = replica.activation("long", expression, parameters=parameters)
+    text = latex_document(replica.derive(own, chain=chain), ["A test."])
+    check_compiles(text, tmp_path)
 
 
 @pytest.mark.slow
@@ -149,7 +166,8 @@ def test_html_stands_alone_and_its_links_have_targets():
 
 def test_the_notebook_is_valid_and_its_code_runs():
     book = json.loads(notebook_document(
-        replica.derive("linear", chain="population"), [], _code("population", "spiked", "linear")
+        replica.derive("linear", chain="population"), [],
+        _code("population", "spiked", built_in("linear")),
     ))
     assert book["nbformat"] == 4
     assert len({c["id"] for c in book["cells"]}) == len(book["cells"])
@@ -167,3 +185,47 @@ def test_an_average_over_a_named_part_stays_an_average():
     step = replica.derive("linear", chain="population").derivation["population risk"]
     first = lay_out("R", step.conclusion["risk"])[0]
     assert any("mathbb{E}" in line for line in first.lines)
+
+
+@pytest.mark.parametrize("own", [
+    replica.activation("square", "x**2"),
+    replica.activation("gate", "1 + tanh(shift + x)",
+                       parameters={"shift": {"default": -0.5, "min": -3}}),
+    replica.activation("soft", "1 + x**2", normalised=True),
+    replica.activation("rounded", "c + relu(x)", kink=0.01, parameters={"c": 0.1}),
+], ids=lambda a: a.name)
+def test_the_notebook_of_an_own_activation_defines_it(own):
+    *lines, last = _code("erm", "spiked", own).splitlines()
+    names = {}
+    exec("\n".join(lines), names)
+    again = eval(last, names).model.activation
+    assert again == own
+
+
+def test_every_target_is_checked_before_one_is_written(tmp_path, capsys):
+    for blocked, words in (
+        ("preamble.tex", ["--format", "latex", "--fragment"]),
+        ("erm-spiked-linear.txt", ["--graph", str(tmp_path / "erm.svg")]),
+    ):
+        folder = tmp_path / blocked.partition(".")[0]
+        (folder / blocked).mkdir(parents=True)
+        arguments = ["derive", "--activation", "linear", "--output", str(folder), *words]
+        assert run(arguments) == 2
+        assert blocked in capsys.readouterr().err
+        assert [p.name for p in folder.iterdir()] == [blocked]
+        assert not (tmp_path / "erm.svg").exists()
+
+
+def test_names_of_files_that_are_too_long(tmp_path, capsys):
+    for words in (["--output", str(tmp_path / ("a" * 300))],
+                  ["--graph", str(tmp_path / ("a" * 300 + ".svg"))]):
+        assert run(["derive", "--activation", "linear", *words]) == 2
+        assert words[0] in capsys.readouterr().err
+    longest = tmp_path / ("a" * 246 + ".svg")
+    assert run(["derive", "--activation", "linear", "--graph", str(longest)]) == 0
+    assert longest.exists()
+
+
+def test_an_empty_activation_is_refused(capsys):
+    assert run(["derive", "--activation", ""]) == 2
+    assert "--activation" in capsys.readouterr().err
