@@ -10,10 +10,14 @@ THEORY = "#0b5394"
 UNSTABLE = "#b45f06"
 
 
-def draw_curve(path: Path, alphas: Sequence[float], solutions: Sequence[Any], title: str) -> None:
+def draw_curve(
+    path: Path, alphas: Sequence[float], solutions: Sequence[Any], title: str,
+    metastable: Sequence[tuple[float, Any]] = (),
+) -> None:
     """Test error against alpha: a line with a band of two standard errors.
 
-    Points where the replicon exceeds 1 are marked, points that did not converge left out.
+    Points where the replicon exceeds 1 are marked, points that did not converge left out;
+    ``metastable`` has the ratios and solutions of higher free energy.
     """
     import matplotlib
 
@@ -22,6 +26,9 @@ def draw_curve(path: Path, alphas: Sequence[float], solutions: Sequence[Any], ti
 
     figure, axes = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
     theory_line(axes, alphas, solutions)
+    if metastable:
+        axes.plot([a for a, _ in metastable], [s.test_error for _, s in metastable], "o",
+                  mfc="none", color=THEORY, ms=4, label="metastable")
     axes.set_xlabel(r"sample ratio $\alpha$")
     axes.set_ylabel("test error")
     axes.set_title(title)

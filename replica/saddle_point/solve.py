@@ -172,12 +172,13 @@ class SaddlePointProblem:
                 return False
         return bool(np.all(np.isfinite(x)))
 
-    def start_point(self, alpha: float) -> Array:
+    def start_point(self, alpha: float, start: str | None = None) -> Array:
+        """The point that ``informed`` or ``uninformed`` names, the option's start if omitted."""
+        informed = (start or self.options.start) == "informed"
         point = []
         for s, rho in zip(self.sectors, self.rho, strict=True):
             r = self.values[s.ridge.name]
-            overlap = 0.7 if self.options.start == "informed" else 0.02
-            q = 0.8 if self.options.start == "informed" else 0.2
+            overlap, q = (0.7, 0.8) if informed else (0.02, 0.2)
             if s == self.sectors[0]:  # scores of order one, however strong the signal
                 overlap, q = overlap / self.strength, q / self.strength**2
             point += [overlap * rho, q * rho, 1.0 / (r + alpha / (1.0 + alpha / (1.0 + r)))]
