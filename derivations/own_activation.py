@@ -16,7 +16,7 @@ from replica.errors import UsageError
 from replica.ir.program import Program
 from replica.model import Activation, Array, Parameter
 from replica.symbolic.grammar import KINK, log_of, parse
-from replica.toml_file import read_toml
+from replica.toml_file import read_text, read_toml
 
 SCORES = np.linspace(-20.0, 20.0, 401)
 """Where an activation and its derivatives must be finite."""
@@ -54,6 +54,11 @@ def load_activation(path: str | Path) -> Activation:
     if not isinstance(table, dict) or set(document) != {"activation"}:
         raise UsageError("activation", path, "a TOML file with the one table [activation]")
     return own_activation(**_known(table))
+
+
+def activation_text(path: str | Path) -> str:
+    """The whole text of an activation's file. Raises ``UsageError`` if it cannot be read."""
+    return read_text("activation", path, MAX_FILE)
 
 
 def _known(table: Mapping[str, Any]) -> dict[str, Any]:

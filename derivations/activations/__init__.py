@@ -24,3 +24,15 @@ def activation(name: str) -> Activation:
     found = import_module(f"derivations.activations.{name}").ACTIVATION
     assert isinstance(found, Activation)
     return found
+
+
+def definition_of(name: str) -> str:
+    """What the name stands for: itself if built in, else the whole text of the user's file.
+
+    Raises ``UsageError`` for a file that cannot be read.
+    """
+    if not name.endswith(".toml"):
+        return name
+    from derivations.own_activation import activation_text
+
+    return activation_text(name)

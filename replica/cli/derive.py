@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from replica.cache import remembered
 from replica.cli.output import check_writable, document
 from replica.document.files import check_file, check_folder, write_atomically
 from replica.errors import UsageError
@@ -55,28 +56,42 @@ def command(
         check_folder("output", folder)
     picture = check_writable("graph", graph, GRAPHS)
     from replica.derivation.chain import DERIVERS
+    from replica.document.graph import draw
 
     if chain not in DERIVERS:
         raise UsageError("chain", chain, ", ".join(DERIVERS))
     if chain != "bayes" and activation is None:
         raise UsageError("activation", "nothing", "softmax, linear, erf, softplus, or FILE.toml")
-    from derivations.slr import single_location
+    from derivations.activations import definition_of
 
-    model = single_location(task, "softmax" if activation is None else activation)
-    equations = DERIVERS[chain](model)
-    words = [chain, task] if activation is None else [chain, model.name]
-    files = [f"{'-'.join(words)}.{EXTENSIONS[form]}"] + ["preamble.tex"] * fragment
+    def derived() -> dict[str, Any]:
+        from derivations.slr import single_location
+
+        model = single_location(task, "softmax" if activation is None else activation)
+        equations = DERIVERS[chain](model)
+        checks = _run_checks(equations) if check else []
+        used = model.activation if activation is not None else None
+        kind = picture.suffix[1:] if picture is not None else None
+        return {
+            "stem": "-".join([chain, task] if activation is None else [chain, model.name]),
+            "text": _write(equations, form, chain, task, used, tokens, checks, fragment),
+            "graph": draw(equations.derivation, kind) if kind else None,
+            "failed": [c["step"] for c in checks if not c["passed"]],
+        }
+
+    words = {
+        "chain": chain, "task": task, "form": form, "fragment": fragment, "length": tokens,
+        "activation": None if activation is None else definition_of(activation),
+        "graph": None if picture is None else picture.suffix,
+    }
+    made = derived() if check else remembered(words, ("replica", "derivations"), derived)
+    files = [f"{made['stem']}.{EXTENSIONS[form]}"] + ["preamble.tex"] * fragment
     if folder is not None and folder.is_dir():
         for name in files:
             check_file("output", str(folder / name))
-    checks = _run_checks(equations) if check else []
-    failed = [c for c in checks if not c["passed"]]
     if picture is not None:
-        from replica.document.graph import draw
-
-        write_atomically(picture, draw(equations.derivation, picture.suffix[1:]))
-    used = model.activation if activation is not None else None
-    text = _write(equations, form, chain, task, used, tokens, checks, fragment)
+        write_atomically(picture, made["graph"])
+    text = made["text"]
     if folder is None:
         click.echo(text)
     else:
@@ -93,7 +108,7 @@ def command(
             raise UsageError("output", output, f"a folder that can be written ({error.strerror})"
                              ) from None
         click.echo(str(target))
-    return 1 if failed else 0
+    return 1 if made["failed"] else 0
 
 
 def _run_checks(equations: Any) -> list[dict[str, Any]]:

@@ -35,8 +35,8 @@ def examine() -> dict[str, Any]:
     from importlib.metadata import PackageNotFoundError, version
 
     import replica
+    from replica.cache import cache_folder
     from replica.codegen.c_compiler import (
-        cache_folder,
         compiler_version,
         find_compilers,
         working_compiler,

@@ -11,6 +11,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from replica.cache import cache_folder
+
 FLAGS = (
     "-O3", "-march=native", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno",
     "-fno-trapping-math", "-Wno-psabi", "-shared", "-fPIC",
@@ -33,15 +35,6 @@ def find_compilers() -> tuple[Command, ...]:
         if (path := shutil.which(name))
     ]
     return tuple(dict.fromkeys(found))
-
-
-def cache_folder() -> Path:
-    """``$REPLICA_CACHE``, or ``replica`` in the user's cache folder. Safe to delete."""
-    chosen = os.environ.get("REPLICA_CACHE")
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "replica"
 
 
 def working_compiler() -> Command | None:

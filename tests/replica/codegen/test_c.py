@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from replica.codegen.c_compiler import cache_folder, compile_c, find_compilers
+from replica.cache import cache_folder
+from replica.codegen.c_compiler import compile_c, find_compilers
 from replica.codegen.c_function import compile_c_function
 from replica.codegen.c_printer import literal, print_c
 from replica.errors import UnsupportedNodeError
