@@ -97,17 +97,24 @@ def parse_lengths(value: Any) -> tuple[tuple[Any, ...], bool]:
 
 
 def parse_grid(name: str, value: Any, allowed: str) -> tuple[tuple[float, ...], bool]:
-    """Numbers and whether a list was asked for: ``2``, ``1:4:7`` or ``1,2,4``."""
+    """Numbers and whether a list was asked for: ``2``, ``1:4:7``, ``0.1:10:7:log`` or ``1,2,4``."""
     if isinstance(value, str) and ":" in value:
         pieces = value.split(":")
+        logarithmic = len(pieces) == 4 and pieces[3].strip() == "log"
+        pieces = pieces[:3] if logarithmic else pieces
         if len(pieces) != 3 or not pieces[2].strip().isdigit():
             raise UsageError(name, value, allowed)
         first, last = (as_number(name, p, allowed) for p in pieces[:2])
         count = int(pieces[2]) if len(pieces[2]) < 6 else 0
         if not 1 <= count <= 10000 or (count == 1 and first != last):
             raise UsageError(name, value, allowed + ", count 1..10000")
-        step = (last - first) / max(1, count - 1)
-        numbers = [first + i * step for i in range(count - 1)] + [last]
+        numbers = [first + i * (last - first) / max(1, count - 1) for i in range(count - 1)]
+        if logarithmic:
+            if not (0 < first < math.inf and 0 < last < math.inf):
+                raise UsageError(name, value, f"{allowed}, both ends > 0 for log")
+            ratio = math.log(last / first) / max(1, count - 1)
+            numbers = [first * math.exp(i * ratio) for i in range(count - 1)]
+        numbers.append(last)
         many = True
     elif isinstance(value, str) and "," in value:
         numbers = [as_number(name, p, allowed) for p in value.split(",")]

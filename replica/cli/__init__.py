@@ -21,6 +21,7 @@ class LazyGroup(click.Group):
         "population": "Risk at infinite data: the best weights and the Bayes risk.",
         "flow": "Overlaps under one-pass SGD and gradient flow.",
         "bayes": "Fixed points of the Bayes-optimal learner, and the hard phase.",
+        "phase": "Map of the replicon: where replica symmetry is stable.",
         "compare": "Test errors of activations and of Bayes, side by side.",
         "simulate": "Train on sampled data and measure the overlaps.",
         "validate": "Compare theory with simulation and write a report.",

@@ -217,3 +217,56 @@ def draw_learners(path: Path, panels: Sequence[Any]) -> None:
     figure.legend(lines, names, loc="outside right center", frameon=False)
     save(figure, path)
     plt.close(figure)
+
+
+def draw_stability(path: Path, found: Any, title: str) -> None:
+    """The replicon over the plane in colour, the line where it is 1, crosses where not converged.
+
+    ``found`` has ``plane`` (names and values of the axes), ``points`` and ``line``.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import numpy as np
+    from matplotlib.colors import TwoSlopeNorm
+
+    plane = found.plane
+    at = {(p.x, p.y): p for p in found.points}
+    xs, ys = sorted(plane.xs), sorted(plane.ys)
+    grid = np.array([[np.log2(at[x, y].replicon) if (x, y) in at and at[x, y].replicon else np.nan
+                      for x in xs] for y in ys])
+    figure, axes = plt.subplots(figsize=(5.6, 3.8), layout="constrained")
+    reach = max(0.5, float(np.nanmax(np.abs(grid), initial=0.5)))
+    picture = axes.pcolormesh(xs, ys, grid, cmap="PuOr_r", shading="nearest",
+                              norm=TwoSlopeNorm(0.0, -reach, reach))
+    ticks = np.arange(np.ceil(-reach), np.floor(reach) + 1)
+    bar = figure.colorbar(picture, ax=axes, ticks=ticks)
+    bar.ax.set_yticklabels([f"{2.0**t:g}" for t in ticks])
+    bar.set_label("replicon")
+    if found.line:
+        x, y, e = (np.array([getattr(c, n) for c in found.line])
+                   for n in ("x", "y", "standard_error"))
+        axes.errorbar(x, y, 2 * e, color="black", fmt=".-", lw=1.2, ms=5, capsize=2,
+                      label="replicon 1")
+    apart = [p for p in found.points if p.parts]
+    if apart:
+        axes.plot([p.x for p in apart], [p.y for p in apart], "s", mfc="none", mec="black", ms=9,
+                  label="simulation parts from theory")
+    lost = [p for p in found.points if not p.converged]
+    if lost:
+        axes.plot([p.x for p in lost], [p.y for p in lost], "x", color="#444444", ms=5,
+                  label="not converged")
+    for values, scale in ((xs, axes.set_xscale), (ys, axes.set_yscale)):
+        if values[0] > 0 and values[-1] > 10 * values[0]:
+            scale("log")
+    labels = {"alpha": r"sample ratio $\alpha$", "nu": r"signal strength $\nu$",
+              "noise": r"label noise $\Delta$", "reg": "ridge strength $r$",
+              "reg_k": "ridge strength $r_k$", "reg_v": "ridge strength $r_v$"}
+    axes.set_xlabel(labels[plane.x])
+    axes.set_ylabel(labels[plane.y])
+    axes.set_title(title)
+    if found.line or lost or apart:
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    save(figure, path)
+    plt.close(figure)
