@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +198,6 @@ def check_range(
     UsageError
         Names the score.
     """
-    from replica.codegen.numpy_printer import compile_numpy
     from replica.errors import UnsupportedNodeError
     from replica.ir.lower import lower
     from replica.ir.program import Shape
@@ -221,11 +220,8 @@ def check_range(
     except UnsupportedNodeError as error:
         raise UsageError("activation.expression", activation.definition,
                          f"functions that code exists for: {error}") from None
-    named = {x.name: SCORES, **values}
-    with np.errstate(all="ignore"):
-        found = compile_numpy(program)(*(named[n] for n, _ in program.inputs), 1)
+    found = _at_scores(program, x.name, values)(SCORES)
     for name, numbers in zip(program.outputs, found, strict=True):
-        numbers = np.broadcast_to(numbers, SCORES.shape)
         if name == "weight":
             bad = ~(numbers >= 0) | ((numbers == 0) & (np.abs(SCORES) < 1))
             why = "a weight that is positive at every score"
@@ -263,19 +259,32 @@ def _singular(base: Any, weight: Any) -> list[tuple[Any, bool, str]]:
     return found
 
 
-def _vanishes(
-    program: Program, name: str, values: Mapping[str, float], positive: bool
-) -> float | None:
-    """A score at which the part is zero (or, of a ``positive`` one, not above it), if any."""
+def _at_scores(
+    program: Program, name: str, values: Mapping[str, float]
+) -> Callable[[Array], list[Array]]:
+    """The program's outputs as a function of the scores, whose input is called ``name``."""
     from replica.codegen.numpy_printer import compile_numpy
 
     function = compile_numpy(program)
 
-    def part(x: Array) -> Array:
-        named = {name: x.ravel(), **values}
+    def evaluate(x: Array) -> list[Array]:
+        named = {name: x, **values}
         with np.errstate(all="ignore"):
-            (found,) = function(*(named[n] for n, _ in program.inputs), 1)
-        return np.broadcast_to(found, x.size).reshape(x.shape)
+            found = function(*(named[n] for n, _ in program.inputs), 1)
+        return [np.broadcast_to(numbers, x.shape) for numbers in found]
+
+    return evaluate
+
+
+def _vanishes(
+    program: Program, name: str, values: Mapping[str, float], positive: bool
+) -> float | None:
+    """A score at which the part is zero (or, of a ``positive`` one, not above it), if any."""
+    evaluate = _at_scores(program, name, values)
+
+    def part(x: Array) -> Array:
+        (found,) = evaluate(x.ravel())
+        return found.reshape(x.shape)
 
     u = part(FINE)
     if positive and (wrong := FINE[~(u > 0)]).size:

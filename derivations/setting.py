@@ -108,13 +108,14 @@ def parse_grid(name: str, value: Any, allowed: str) -> tuple[tuple[float, ...], 
         count = int(pieces[2]) if len(pieces[2]) < 6 else 0
         if not 1 <= count <= 10000 or (count == 1 and first != last):
             raise UsageError(name, value, allowed + ", count 1..10000")
-        numbers = [first + i * (last - first) / max(1, count - 1) for i in range(count - 1)]
         if logarithmic:
             if not (0 < first < math.inf and 0 < last < math.inf):
                 raise UsageError(name, value, f"{allowed}, both ends > 0 for log")
             ratio = math.log(last / first) / max(1, count - 1)
-            numbers = [first * math.exp(i * ratio) for i in range(count - 1)]
-        numbers.append(last)
+            numbers = [first * math.exp(i * ratio) for i in range(count - 1)] + [last]
+        else:
+            step = (last - first) / max(1, count - 1)
+            numbers = [first + i * step for i in range(count - 1)] + [last]
         many = True
     elif isinstance(value, str) and "," in value:
         numbers = [as_number(name, p, allowed) for p in value.split(",")]
@@ -152,6 +153,10 @@ class Setting:
         if math.isinf(self.nu):
             del values["nu"]
         return values
+
+    def data_values(self) -> dict[str, float]:
+        """Those of them that the law of the data has, whoever learns."""
+        return {n: v for n, v in self.values().items() if n in ("nu", "Delta")}
 
     def inputs(self) -> dict[str, Any]:
         """The ``inputs`` object of the JSON."""

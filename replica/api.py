@@ -208,9 +208,8 @@ def bayes_problem(
     setting = make_setting(
         activation="softmax", nu=nu, length=length, task=task, noise=noise, reg=1.0
     )
-    values = {n: v for n, v in setting.values().items() if n in ("nu", "Delta")}
     evolution = StateEvolution(
-        derive_bayes(setting.model()), values, setting.lengths, nodes, seed
+        derive_bayes(setting.model()), setting.data_values(), setting.lengths, nodes, seed
     )
     return BayesProblem(setting, evolution)
 

@@ -371,8 +371,7 @@ class _Numeric:
         x = self.problem.point(self.solution)
         self.at = {**self.problem.uniform(x, alpha)}
         self.known = [n for n in self.at if n not in self.problem.names]
-        self.at |= {f"{n.split('_')[0]}hat_{n.split('_')[1]}": v
-                    for n, v in self.solution.conjugates.items()}
+        self.at |= self.problem.named_hats(self.solution)
         self.fields = [
             self._fields(g, state) for g, state in
             zip(self.problem.nodes.groups, self.problem.engine.state, strict=True)

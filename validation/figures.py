@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from replica.document.figure import save, theory_line
+from replica.document.figure import pyplot, save, theory_line
 from validation.study import CaseResult, StudyResult
 
 SIMULATION = "#c2410c"
@@ -18,12 +18,8 @@ def case_figure(r: CaseResult, dimension: int) -> tuple[str, str]:
 
     The theory line has a band of two standard errors; simulated points have bars of two.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "replica",
+    plt = pyplot()
+    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "replica",
                                 "font.family": "sans-serif", "font.size": 9}):
         figure, axes = plt.subplots(figsize=(4.2, 2.9), layout="constrained")
         figure.patch.set_alpha(0.0)
@@ -62,15 +58,12 @@ def _draw(axes: Any, r: CaseResult, dimension: int) -> None:
 
 def study_figure(result: StudyResult, path: Path) -> None:
     """All cases of a study in one figure, one panel each."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
 
     drawn = [r for r in result.cases if r.curve]
     columns = min(4, max(1, len(drawn)))
     rows = -(-len(drawn) // columns) or 1
-    with matplotlib.rc_context({"font.size": 9}):
+    with plt.rc_context({"font.size": 9}):
         figure, grid = plt.subplots(
             rows, columns, figsize=(2.7 * columns, 2.3 * rows), layout="constrained", squeeze=False
         )

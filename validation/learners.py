@@ -187,10 +187,7 @@ class _Job:
 
 
 def _work(job: _Job) -> tuple[_Job, dict[str, tuple[Point, ...]]]:
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
-        return job, _trained(job) if job.activation is not None else _bayes(job)
+    return job, _trained(job) if job.activation is not None else _bayes(job)
 
 
 def _trained(job: _Job) -> dict[str, tuple[Point, ...]]:
@@ -218,9 +215,8 @@ def _bayes(job: _Job) -> dict[str, tuple[Point, ...]]:
 
     r = job.request
     setting = r.setting(*r.panels[job.panel], r.activations[0])
-    values = {n: v for n, v in setting.values().items() if n in ("nu", "Delta")}
     evolution = StateEvolution(
-        derive_bayes(setting.model()), values, setting.lengths, r.nodes, r.seed
+        derive_bayes(setting.model()), setting.data_values(), setting.lengths, r.nodes, r.seed
     )
     found: dict[str, list[Point]] = {ALGORITHMIC: [], OPTIMAL: []}
     for phase in phases(evolution, r.alphas):

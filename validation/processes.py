@@ -16,6 +16,14 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def _single_threaded(work: Callable[[Any], Any], job: Any) -> Any:
+    """One process per core: threads of a linear algebra library within one only get in the way."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        return work(job)
+
+
 def run_jobs(
     work: Callable[[Any], Any], jobs: Sequence[Any], workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -33,7 +41,7 @@ def run_jobs(
         workers or os.cpu_count() or 1, mp_context=context, initializer=_ignore_interrupts
     )
     try:
-        futures = [pool.submit(work, j) for j in jobs]
+        futures = [pool.submit(_single_threaded, work, j) for j in jobs]
         for f in as_completed(futures):
             done.append(f.result())
             if progress is not None:

@@ -247,11 +247,8 @@ def _excess(s: Solution) -> float:
 
 
 def _work(job: tuple[Plane, int]) -> tuple[int, list[MapPoint], list[Crossing]]:
-    from threadpoolctl import threadpool_limits
-
     plane, column = job
-    with threadpool_limits(1):
-        points, line = _Column(plane, plane.xs[column]).run()
+    points, line = _Column(plane, plane.xs[column]).run()
     return column, points, line
 
 

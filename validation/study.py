@@ -177,26 +177,23 @@ class _Job:
 
 
 def _work(job: _Job) -> tuple[_Job, Any, float]:
-    from threadpoolctl import threadpool_limits
-
     clock = time.perf_counter()
-    with threadpool_limits(1):
-        if job.kind == "simulation":
-            from validation.simulate import make_simulator
+    if job.kind == "simulation":
+        from validation.simulate import make_simulator
 
-            simulator = make_simulator(job.setting)
-            found: Any = tuple(
-                simulator.run_seed(job.alphas[0], job.dimension, s, "random") for s in job.seeds
-            )
-        else:
-            from replica.derivation.chain import derive_erm
-            from replica.saddle_point.solve import SaddlePointProblem
+        simulator = make_simulator(job.setting)
+        found: Any = tuple(
+            simulator.run_seed(job.alphas[0], job.dimension, s, "random") for s in job.seeds
+        )
+    else:
+        from replica.derivation.chain import derive_erm
+        from replica.saddle_point.solve import SaddlePointProblem
 
-            problem = SaddlePointProblem(
-                derive_erm(job.setting.model()), job.setting.values(), job.setting.lengths,
-                SolverOptions(nodes=job.nodes, seed=job.seed, threads=1),
-            )
-            found = tuple(problem.curve(job.alphas))
+        problem = SaddlePointProblem(
+            derive_erm(job.setting.model()), job.setting.values(), job.setting.lengths,
+            SolverOptions(nodes=job.nodes, seed=job.seed, threads=1),
+        )
+        found = tuple(problem.curve(job.alphas))
     return job, found, time.perf_counter() - clock
 
 

@@ -7,11 +7,9 @@ from typing import Any
 import click
 
 from replica.cli.options import run_options
-from replica.cli.output import FIGURES, check_writable, document, progress, warn
+from replica.cli.output import check_figure_and_table, csv_text, document, progress, warn
 from replica.document.numbers import with_error
 from replica.errors import UsageError
-
-ACTIVATIONS = ("softmax", "linear", "erf", "softplus")
 
 
 @click.command("compare")
@@ -42,10 +40,7 @@ def command(as_json: bool, plot: str | None, csv: str | None, **words: Any) -> i
     from validation.learners import compare_learners, warnings
 
     request = _request(words)
-    figure = check_writable("plot", plot, FIGURES)
-    table = check_writable("csv", csv)
-    if table is not None and table == figure:
-        raise UsageError("csv", csv, "another file than the plot")
+    figure, table = check_figure_and_table(plot, csv)
     jobs = len(request.panels) * (len(request.activations) + 1)
     with progress("curves", jobs) as report:
         panels, interrupted = compare_learners(request, lambda done, _: report(done))
@@ -70,6 +65,7 @@ def command(as_json: bool, plot: str | None, csv: str | None, **words: Any) -> i
 
 
 def _request(words: dict[str, Any]) -> Any:
+    from derivations.activations import NAMES
     from derivations.setting import parse_alphas, parse_grid
     from validation.learners import PAPER, Request
 
@@ -90,7 +86,7 @@ def _request(words: dict[str, Any]) -> Any:
         raise UsageError("preset", words["preset"], "paper")
     alphas, _ = parse_alphas(words["alpha"] or "0.5,1,2,4,10,20")
     return Request(
-        panels, tuple(words["activation"]) or ACTIVATIONS, tuple(sorted(alphas)),
+        panels, tuple(words["activation"]) or NAMES, tuple(sorted(alphas)),
         {"length": words["length"] or "3",
          **{n: words[n] for n in ("shift", "reg", "reg_k", "reg_v", "noise")}},
         words["nodes"], words["seed"], words["threads"],
@@ -110,21 +106,16 @@ def _inputs(request: Any) -> dict[str, Any]:
 
 
 def _csv(panels: Any) -> str:
-    import csv
-    import io
-
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["task", "nu", "learner", "alpha", "test_error", "test_error_se", "r_k", "r_v",
-                     "replicon", "stable", "converged"])
+    rows: list[list[Any]] = [["task", "nu", "learner", "alpha", "test_error", "test_error_se",
+                              "r_k", "r_v", "replicon", "stable", "converged"]]
     for panel in panels:
         for name, curve in panel.curves.items():
             for p in curve:
-                writer.writerow([
+                rows.append([
                     panel.task, panel.nu, name, p.alpha, p.test_error, p.standard_error,
                     p.ridge.get("r_k"), p.ridge.get("r_v"), p.replicon, p.stable, p.converged,
                 ])
-    return stream.getvalue()
+    return csv_text(rows)
 
 
 def _print(request: Any, panels: Any) -> None:

@@ -56,7 +56,6 @@ def command(
         check_folder("output", folder)
     picture = check_writable("graph", graph, GRAPHS)
     from replica.derivation.chain import DERIVERS
-    from replica.document.graph import draw
 
     if chain not in DERIVERS:
         raise UsageError("chain", chain, ", ".join(DERIVERS))
@@ -66,6 +65,7 @@ def command(
 
     def derived() -> dict[str, Any]:
         from derivations.slr import single_location
+        from replica.document.graph import draw
 
         model = single_location(task, "softmax" if activation is None else activation)
         equations = DERIVERS[chain](model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,25 @@ def check_writable(field: str, path: str | None, suffixes: tuple[str, ...] = ())
     if suffixes and Path(path).suffix.lower() not in suffixes:
         raise UsageError(field, path, "a file ending in " + ", ".join(suffixes))
     return check_file(field, path)
+
+
+def check_figure_and_table(plot: str | None, csv: str | None) -> tuple[Path | None, Path | None]:
+    """Where ``--plot`` and ``--csv`` write: two files that can be written."""
+    figure = check_writable("plot", plot, FIGURES)
+    table = check_writable("csv", csv)
+    if table is not None and table == figure:
+        raise UsageError("csv", csv, "another file than the plot")
+    return figure, table
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as the text of a CSV file."""
+    import csv
+    import io
+
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue()
 
 
 @contextmanager

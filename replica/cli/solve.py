@@ -8,8 +8,8 @@ import click
 
 from replica.cli.options import model_options, run_options, setting_from
 from replica.cli.output import (
-    FIGURES,
-    check_writable,
+    check_figure_and_table,
+    csv_text,
     document,
     progress,
     warn,
@@ -47,10 +47,7 @@ def command(as_json: bool, plot: str | None, csv: str | None, **words: Any) -> i
         start="informed" if every else words["start"],
         backend=words["backend"], seed=words["seed"], threads=words["threads"],
     )
-    figure = check_writable("plot", plot, FIGURES)
-    table = check_writable("csv", csv)
-    if table is not None and table == figure:
-        raise UsageError("csv", csv, "another file than the plot")
+    figure, table = check_figure_and_table(plot, csv)
     from replica.api import derive_model
 
     problem = SaddlePointProblem(
@@ -126,26 +123,21 @@ COLUMNS = ("m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
 
 def _csv(points: list[tuple[float, Any, int]]) -> str:
     """A row per point: its ratio, solution, and place among the saddle points there."""
-    import csv
-    import io
-
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
     scalars = ("test_error", "train_loss", "free_energy")
     header = ["alpha"]
     for name in (*COLUMNS, *scalars):
         header += [name, f"{name}_se"]
-    writer.writerow([*header, "excess_risk", "replicon", "stable", "converged", "residual",
-                     "r_k", "r_v", "branch"])
+    rows: list[list[Any]] = [[*header, "excess_risk", "replicon", "stable", "converged", "residual",
+                              "r_k", "r_v", "branch"]]
     for a, s, branch in points:
         row: list[Any] = [a]
         for n in COLUMNS:
             row += [s.order_parameters[n], s.standard_errors["order_parameters"][n]]
         for n in scalars:
             row += [getattr(s, n), s.standard_errors[n]]
-        writer.writerow([*row, s.excess_risk, s.replicon, s.stable, s.converged, s.residual,
-                         s.ridge["r_k"], s.ridge["r_v"], branch])
-    return stream.getvalue()
+        rows.append([*row, s.excess_risk, s.replicon, s.stable, s.converged, s.residual,
+                     s.ridge["r_k"], s.ridge["r_v"], branch])
+    return csv_text(rows)
 
 
 def _print(

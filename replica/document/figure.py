@@ -10,6 +10,16 @@ THEORY = "#0b5394"
 UNSTABLE = "#b45f06"
 
 
+def pyplot() -> Any:
+    """Matplotlib's interface, drawing into files alone; imported when first needed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
 def draw_curve(
     path: Path, alphas: Sequence[float], solutions: Sequence[Any], title: str,
     metastable: Sequence[tuple[float, Any]] = (),
@@ -19,10 +29,7 @@ def draw_curve(
     Points where the replicon exceeds 1 are marked, points that did not converge left out;
     ``metastable`` has the ratios and solutions of higher free energy.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
 
     figure, axes = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
     theory_line(axes, alphas, solutions)
@@ -76,10 +83,7 @@ def draw_population(path: Path, found: Sequence[tuple[Any, Any, Any]], title: st
 
     ``found`` holds (setting, result, warning).
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
 
     over_nu = len({s.nu for s, _, _ in found}) > 1
     figure, axes = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
@@ -112,10 +116,7 @@ def draw_population(path: Path, found: Sequence[tuple[Any, Any, Any]], title: st
 
 def draw_flow(path: Path, found: Sequence[Any], title: str, step: float) -> None:
     """Overlaps against time, one panel per start, bands of two standard errors."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
 
     from replica.dynamics.starts import OVERLAPS
 
@@ -146,10 +147,7 @@ def draw_flow(path: Path, found: Sequence[Any], title: str, step: float) -> None
 
 def draw_phases(path: Path, phases: Sequence[Any], title: str) -> None:
     """Test errors of all fixed points against alpha; the hard phase is shaded."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
 
     figure, axes = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
     kinds = (
@@ -183,10 +181,7 @@ def draw_learners(path: Path, panels: Sequence[Any]) -> None:
     Curves of learners with ridge strengths are coloured, those without are black; points that did
     not converge are left out and points outside replica symmetry crossed.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
     import numpy as np
 
     kept = [p for p in panels if p.curves]
@@ -224,10 +219,7 @@ def draw_stability(path: Path, found: Any, title: str) -> None:
 
     ``found`` has ``plane`` (names and values of the axes), ``points`` and ``line``.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
     import numpy as np
     from matplotlib.colors import TwoSlopeNorm
 

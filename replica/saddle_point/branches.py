@@ -91,12 +91,7 @@ def _why(solution: Solution) -> str:
 def starts(problem: SaddlePointProblem, alpha: float) -> dict[str, Array]:
     """Named points to start from."""
     found = {name: problem.start_point(alpha, name) for name in ("informed", "uninformed")}
-    for name, scale in SCALES.items():
-        x = found["informed"].copy()
-        x[0] *= scale
-        x[1] *= scale**2
-        found[name] = x
-    return found
+    return found | {n: problem.start_point(alpha, "informed", s) for n, s in SCALES.items()}
 
 
 def saddle_points(
@@ -134,12 +129,7 @@ class Rivals:
 
     @cached_property
     def rough(self) -> SaddlePointProblem:
-        p, o = self.problem, self.problem.options
-        options = replace(o, nodes=min(o.nodes, LOOK_NODES),
-                          tolerance=max(o.tolerance, LOOK_TOLERANCE))
-        rough = SaddlePointProblem(p.equations, p.values, p.lengths, options, p.kernels)
-        rough.workers = p.workers
-        return rough
+        return self.problem.rougher(LOOK_NODES, LOOK_TOLERANCE)
 
     def beside(self, alpha: float, solution: Solution) -> Solution:
         """The solution, with a message if the other start leads to another saddle point."""

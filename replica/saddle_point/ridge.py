@@ -20,7 +20,7 @@ LOWEST, HIGHEST = 1e-4, 1e3
 """Range of the ridge strengths."""
 STARTS = (0.1, 1.0)
 """Strengths from which a first search starts; a curve goes on from the point before."""
-SEARCH_NODES = 2**12
+SEARCH_NODES, SEARCH_TOLERANCE = 2**12, 1e-7
 """Nodes of the search. The error is flat at its minimum, so few do; the result has all nodes."""
 EVALUATIONS = 50
 GRADIENT = 1e-3
@@ -86,8 +86,7 @@ def risk_slopes(problem: SaddlePointProblem, solution: Solution, alpha: float) -
     """
     x = problem.point(solution)
     moves = response(problem, x, alpha, problem.inner)
-    hats = {n: solution.conjugates[o] for n, o in
-            zip(problem.hat_names, problem.names, strict=True)}
+    hats = problem.named_hats(solution)
     at = problem.uniform(x, alpha)
     found = {}
     for s in problem.sectors:
@@ -102,11 +101,8 @@ def risk_slopes(problem: SaddlePointProblem, solution: Solution, alpha: float) -
 
 def at_ridge(problem: SaddlePointProblem, ridge: Mapping[str, float]) -> SaddlePointProblem:
     """The same problem on the same nodes at other ridge strengths."""
-    other = SaddlePointProblem(
-        problem.equations, {**problem.values, **ridge}, problem.lengths, problem.options,
-        problem.kernels,
-    )
-    other.nodes, other.workers = problem.nodes, problem.workers
+    other = problem.sibling(ridge)
+    other.nodes = problem.nodes
     return other
 
 
@@ -129,28 +125,18 @@ class RidgeSearch:
             if name not in names:
                 raise UsageError("reg", name, ", ".join(names))
         self.problem, self.free = problem, tuple(free)
-        few = min(SEARCH_NODES, problem.options.nodes)
-        options = replace(
-            problem.options, nodes=few, tolerance=max(problem.options.tolerance, 1e-7)
-        )
-        self.rough = SaddlePointProblem(
-            problem.equations, problem.values, problem.lengths, options, problem.kernels
-        )
-        self.rough.workers = problem.workers
+        self.rough = problem.rougher(SEARCH_NODES, SEARCH_TOLERANCE)
 
-    def solve(
-        self, alpha: float, start: BestRidge | None = None, several: bool = True
-    ) -> BestRidge:
+    def solve(self, alpha: float, start: BestRidge | None = None) -> BestRidge:
         """The best strengths at one sample ratio.
 
-        Starts from ``start``, a result nearby, and with ``several`` also from the usual strengths.
+        Starts from the usual strengths, and from ``start``, a result nearby.
         """
         candidates: list[tuple[Array, Array | None]] = [] if start is None else [
             (np.log([start.solution.ridge[n] for n in self.free]),
              self.rough.point(start.solution))
         ]
-        if several or not candidates:
-            candidates += [(np.full(len(self.free), math.log(r)), None) for r in STARTS]
+        candidates += [(np.full(len(self.free), math.log(r)), None) for r in STARTS]
         count, clock = _Count(), time.perf_counter()
         ends = [self._descend(alpha, p, x, count) for p, x in candidates]
         best, settled = self._compare(alpha, min(ends, key=lambda e: e.value), count)

@@ -122,6 +122,24 @@ class SaddlePointProblem:
         self.names = [x.name for s in self.sectors for x in (s.m, s.q, s.V)]
         self.hat_names = [x.name for s in self.sectors for x in (s.m_hat, s.q_hat, s.V_hat)]
 
+    def sibling(
+        self, values: Mapping[str, float] | None = None, options: SolverOptions | None = None
+    ) -> SaddlePointProblem:
+        """The same model with some values or the options changed; code and threads are shared."""
+        other = SaddlePointProblem(
+            self.equations, {**self.values, **(values or {})}, self.lengths,
+            options or self.options, self.kernels,
+        )
+        other.workers = self.workers
+        return other
+
+    def rougher(self, nodes: int, tolerance: float) -> SaddlePointProblem:
+        """A sibling with at most so many nodes, and no finer than so."""
+        o = self.options
+        return self.sibling(options=replace(
+            o, nodes=min(nodes, o.nodes), tolerance=max(tolerance, o.tolerance)
+        ))
+
     @cached_property
     def nodes(self) -> NodeSet:
         return make_nodes(
@@ -165,6 +183,11 @@ class SaddlePointProblem:
         """The order parameters of a solution, in the order of the map."""
         return np.array([solution.order_parameters[n] for n in self.names])
 
+    def named_hats(self, solution: Solution) -> dict[str, float]:
+        """The conjugates of a solution by the names of their symbols."""
+        return {n: solution.conjugates[o] for n, o in
+                zip(self.hat_names, self.names, strict=True)}
+
     def feasible(self, x: Array) -> bool:
         """``V > 0`` and ``m^2 <= q rho`` in every sector."""
         for (m, q, V), rho in zip(x.reshape(-1, 3), self.rho, strict=True):
@@ -172,8 +195,13 @@ class SaddlePointProblem:
                 return False
         return bool(np.all(np.isfinite(x)))
 
-    def start_point(self, alpha: float, start: str | None = None) -> Array:
-        """The point that ``informed`` or ``uninformed`` names, the option's start if omitted."""
+    def start_point(
+        self, alpha: float, start: str | None = None, scale: float = 1.0
+    ) -> Array:
+        """The point that ``informed`` or ``uninformed`` names, the option's start if omitted.
+
+        ``scale`` stretches the first sector's weights.
+        """
         informed = (start or self.options.start) == "informed"
         point = []
         for s, rho in zip(self.sectors, self.rho, strict=True):
@@ -182,6 +210,8 @@ class SaddlePointProblem:
             if s == self.sectors[0]:  # scores of order one, however strong the signal
                 overlap, q = overlap / self.strength, q / self.strength**2
             point += [overlap * rho, q * rho, 1.0 / (r + alpha / (1.0 + alpha / (1.0 + r)))]
+        point[0] *= scale
+        point[1] *= scale**2
         return np.array(point)
 
     # -- solving ---------------------------------------------------------------------------------
@@ -226,13 +256,7 @@ class SaddlePointProblem:
 
     def _other_starts(self, alpha: float) -> list[Array]:
         """The usual start, and the first sector's overlaps scaled up and down."""
-        starts = []
-        for factor in (1.0, 4.0, 0.25):
-            x = self.start_point(alpha)
-            x[0] *= factor
-            x[1] *= factor**2
-            starts.append(x)
-        return starts
+        return [self.start_point(alpha, scale=factor) for factor in (1.0, 4.0, 0.25)]
 
     def collapsed(self, x: Array, alpha: float) -> bool:
         """A response far below ``1/alpha``, or overlaps that are all zero to rounding.
@@ -254,13 +278,11 @@ class SaddlePointProblem:
             share //= 2
         if self.options.nodes // share < COARSE_NODES or self.backend.name == "mpmath":
             return None
-        options = replace(self.options, tolerance=max(self.options.tolerance, COARSE_TOLERANCE))
-        coarse = SaddlePointProblem(
-            self.equations, self.values, self.lengths, options, self.kernels
+        coarse = self.sibling(
+            options=replace(self.options, tolerance=max(self.options.tolerance, COARSE_TOLERANCE))
         )
         coarse.nodes = self.nodes.thinned(share)
         coarse.coarse = None
-        coarse.workers = self.workers
         return coarse
 
     def _guide(self, alpha: float, x: Array) -> _Guide | None:
