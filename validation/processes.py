@@ -48,11 +48,10 @@ def run_jobs(
                 progress(len(done), len(jobs))
     except KeyboardInterrupt:
         interrupted = True
-        # shutdown forgets its processes, so they are taken first
-        processes = list((pool._processes or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
+        for process in list((pool._processes or {}).values()):
             process.terminate()
     finally:
-        pool.shutdown(wait=not interrupted, cancel_futures=True)
+        # waits for the pool's own thread too: left behind, it and the exit of Python race for a
+        # pipe that one of them has closed
+        pool.shutdown(wait=True, cancel_futures=True)
     return done, interrupted
